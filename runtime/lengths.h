@@ -14,12 +14,14 @@ namespace dyncp {
 inline constexpr std::int64_t kMaxLengths = 20'000'000;
 
 /// Parses the text of a length file; the format is recognised by content:
-///   plain list      integers separated by white space or commas, '#' comments
-///   CSV             a header line, then rows; a column named seq_len, length or len, or the only
-///   one JSON lines      {"id": .., "len": ..} a line ("length" and "seq_len" are read too) JSON
-///   [1, 2, 3], or Megatron's mock-SFT config: {"mode":"file","path":..} or
-///                   {"mode":"distribution","type":"lognormal","min_seq_len":..,"max_seq_len":..,
-///                    "mean_seq_len":..,"lognormal_sigma":..} (count lengths are drawn with `seed`)
+///   plain list   integers separated by white space or commas, '#' comments
+///   CSV          a header line, then rows; the column named seq_len, length or len, or the only
+///   one JSON lines   {"id": .., "len": ..} a line ("length" and "seq_len" are read too) JSON array
+///   [1, 2, 3] mock SFT     Megatron's configuration in JSON: {"mode":"file","path":..}, every
+///   value of a CSV
+///                file whose first line is dropped, or {"mode":"distribution","type":"lognormal",
+///                "min_seq_len":..,"max_seq_len":..,"mean_seq_len":..,"lognormal_sigma":..}, of
+///                which the first `count` lengths are drawn with `seed` (Megatron's own is 0)
 /// `origin` names the source in errors; a relative "path" is taken from its folder.
 /// Throws InvalidInput: origin, line, what was found, what was expected.
 std::vector<std::int64_t> parse_lengths(std::string_view text, const std::string& origin,
