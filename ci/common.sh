@@ -32,7 +32,7 @@ need_packages() {
   done <ci/packages.txt
   [ ${#missing[@]} -gt 0 ] || return 0
   local command="apt-get install -y --no-install-recommends ${missing[*]}"
-  local as_root=()
+  local as_root=(env)
   if [ "$(id -u)" -ne 0 ]; then
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
       as_root=(sudo -n env)
