@@ -13,15 +13,15 @@ namespace dyncp {
 /// What a schedule must satisfy. The name (to_string) is stable: reports, shrinking and the fault
 /// matrix refer to it.
 enum class ScheduleRule {
-  kExactlyOnce,         // every sequence of non-zero length is run exactly once
+  kExactlyOnce,         // every sequence with tokens is run exactly once, an empty one never
   kUnknownSequence,     // every id is an index into the problem's lengths
   kRankHasWork,         // every rank runs something in every microbatch
   kOneGroupPerRank,     // a rank is in at most one CP group of a microbatch
-  kIdenticalLists,      // members of a group hold identical ordered lists (rank-list form)
+  kIdenticalLists,      // members of a group hold their sequences in one order (rank-list form)
   kConsecutiveRanks,    // the ranks that share a sequence are consecutive (rank-list form)
   kSizeAllowed,         // the group's size is in the group table
   kGroupAligned,        // its first rank is a multiple of its size (where the policy says so)
-  kGroupExists,         // the group lies in the domain and is in the group table
+  kGroupExists,         // the group lies in the rank domain
   kEmptyPack,           // no group without sequences
   kCapacity,            // tokens per rank after padding are at most max_tokens_per_rank
   kMaxSequences,        // at most max_sequences in a pack (pack execution)
@@ -45,11 +45,17 @@ struct Violation {
 };
 
 /// Every violation of `schedule`, by microbatch and then by first rank; violations of the whole
-/// schedule last. Empty means valid. REQUIRES: require_valid(problem) holds.
+/// schedule (kExactlyOnce, kMicrobatchMultiple) last. Empty means valid. Serial execution bounds
+/// each sequence by the capacity, pack execution each group's sum and number. Linear in the sizes
+/// of problem and schedule apart from sorting; any schedule whatever is described without an error.
+/// REQUIRES: require_valid(problem) holds.
 std::vector<Violation> check_schedule(const ScheduleProblem& problem, const Schedule& schedule);
 
-/// The same for Megatron's form. Adds kIdenticalLists and kConsecutiveRanks; where a microbatch can
-/// be read as groups, the groups are then checked like check_schedule does.
+/// The same for Megatron's form. The CP group of a sequence is the set of ranks whose lists contain
+/// it. Ranks that share a sequence must hold the same sequences (else kOneGroupPerRank) in the same
+/// order (else kIdenticalLists) and must be consecutive (else kConsecutiveRanks); where these hold,
+/// the groups are checked like check_schedule does. A list that is empty or missing is a rank
+/// without work; lists for more ranks than the domain has violate kGroupExists.
 std::vector<Violation> check_rank_lists(const ScheduleProblem& problem, const RankLists& lists);
 
 }  // namespace dyncp
