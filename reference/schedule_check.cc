@@ -42,6 +42,11 @@ std::string describe(const CpGroup& group) {
          number(group.size) + ")";
 }
 
+// "ranks 2..5 (size 4) run" or "rank 3 (size 1) runs", with the verb given as "run".
+std::string does(const CpGroup& group, const std::string& verb) {
+  return describe(group) + " " + verb + (group.size > 1 ? " " : "s ");
+}
+
 // "rank 3" or "ranks 2..5".
 std::string describe_ranks(std::int64_t first, std::int64_t end) {
   if (end - first == 1) return "rank " + number(first);
@@ -114,7 +119,7 @@ class Checker {
   void count_run(int microbatch, const CpGroup& where, int id) {
     if (!known(id)) {
       add(ScheduleRule::kUnknownSequence, microbatch, where, id,
-          in_microbatch(microbatch) + describe(where) + " run sequence " + number(id) +
+          in_microbatch(microbatch) + does(where, "run") + "sequence " + number(id) +
               " but the problem has " +
               (sequences_ == 0 ? "no sequences" : "sequences 0.." + number(sequences_ - 1)));
       return;
@@ -133,8 +138,9 @@ class Checker {
     const CpGroup& group = view.group;
     if (table_.exists(group)) return;
     const std::string who =
-        in_microbatch(microbatch) + describe(group) +
-        (view.sequences->empty() ? " form a group" : " run " + describe_sequences(*view.sequences));
+        in_microbatch(microbatch) +
+        (view.sequences->empty() ? does(group, "form") + "a group"
+                                 : does(group, "run") + describe_sequences(*view.sequences));
     const int sequence = view.sequences->size() == 1 ? view.sequences->front() : -1;
     const std::int64_t end = std::int64_t{group.first_rank} + group.size;
     if (group.size < 1 || group.first_rank < 0 || end > problem_.ranks) {
@@ -158,7 +164,7 @@ class Checker {
     if (size < 1 || size > problem_.ranks) return;  // told by check_group
     if (view.sequences->empty()) {
       add(ScheduleRule::kEmptyPack, microbatch, view.group, -1,
-          in_microbatch(microbatch) + describe(view.group) + " form a group that runs no sequence");
+          in_microbatch(microbatch) + does(view.group, "form") + "a group that runs no sequence");
       return;
     }
     const std::int64_t limit = problem_.max_tokens_per_rank;
@@ -169,7 +175,7 @@ class Checker {
         const std::int64_t tokens = problem_.padded_length(id, size);
         if (ceil_div(tokens, size) <= limit) continue;
         add(ScheduleRule::kCapacity, microbatch, view.group, id,
-            in_microbatch(microbatch) + describe(view.group) + " run sequence " + number(id) +
+            in_microbatch(microbatch) + does(view.group, "run") + "sequence " + number(id) +
                 " of " + plural(tokens, "token") + padded + ", " + number(ceil_div(tokens, size)) +
                 " a rank, above max_tokens_per_rank " + number(limit));
       }
@@ -182,7 +188,7 @@ class Checker {
     if (ceil_div(tokens, size) > limit) {
       add(ScheduleRule::kCapacity, microbatch, view.group,
           view.sequences->size() == 1 ? view.sequences->front() : -1,
-          in_microbatch(microbatch) + describe(view.group) + " run " +
+          in_microbatch(microbatch) + does(view.group, "run") +
               describe_sequences(*view.sequences) + " of " + plural(tokens, "token") + padded +
               ", " + number(ceil_div(tokens, size)) + " a rank, above max_tokens_per_rank " +
               number(limit));
@@ -190,7 +196,7 @@ class Checker {
     if (problem_.max_sequences &&
         view.sequences->size() > static_cast<std::size_t>(*problem_.max_sequences)) {
       add(ScheduleRule::kMaxSequences, microbatch, view.group, -1,
-          in_microbatch(microbatch) + describe(view.group) + " run " +
+          in_microbatch(microbatch) + does(view.group, "run") +
               plural(static_cast<std::int64_t>(view.sequences->size()), "sequence") +
               " in one pack, above max_sequences " + number(*problem_.max_sequences));
     }
