@@ -20,7 +20,7 @@ namespace dyncp {
 
 /// What an operation is for; reports print it. Fields that do not apply stay at their defaults.
 struct OperationLabel {
-  std::string_view what = "";  // a string literal: "ring forward", "gradient sum", ...
+  std::string_view what;  // a string literal: "ring forward", "gradient sum", ...
   int microbatch = -1;
   int layer = -1;
   int step = -1;        // ring step
