@@ -18,6 +18,7 @@ void add_list_command(CLI::App& app, int& exit_code);
 void add_schedule_command(CLI::App& app, int& exit_code);
 void add_check_scheduler_command(CLI::App& app, int& exit_code);
 void add_lengths_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
 
 /// Writes to stdout. A reader that went away (`dyncp gate | head -1`) is not an error: the rest of
 /// the output is dropped and the verdict stands. Any other failure to write ends in exit code 3.

@@ -21,6 +21,7 @@ namespace dyncp {
 [[gnu::weak]] void add_schedule_command(CLI::App& app, int& exit_code);
 [[gnu::weak]] void add_check_scheduler_command(CLI::App& app, int& exit_code);
 [[gnu::weak]] void add_lengths_command(CLI::App& app, int& exit_code);
+[[gnu::weak]] void add_serve_command(CLI::App& app, int& exit_code);
 
 namespace {
 
@@ -50,7 +51,7 @@ int run(int argc, char** argv) {
   using Add = void (*)(CLI::App&, int&);
   for (const Add add :
        {Add{add_gate_command}, Add{add_check_command}, Add{add_list_command},
-        Add{add_schedule_command}, Add{add_check_scheduler_command}, Add{add_lengths_command}}) {
+        Add{add_schedule_command}, Add{add_check_scheduler_command}, Add{add_lengths_command}, Add{add_serve_command}}) {
     if (add != nullptr) add(app, exit_code);
   }
   try {

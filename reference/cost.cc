@@ -21,28 +21,10 @@ double assignment_time(const ScheduleProblem& problem, const Assignment& assignm
   return problem.execution == Execution::kSerial ? time : cost.pack_time(sum, sum_of_squares, size);
 }
 
-struct Simulation {
+double makespan_of(const std::vector<ScheduledPack>& packs) {
   double makespan = 0;
-  double busy = 0;  // summed over ranks
-};
-
-Simulation simulate(const ScheduleProblem& problem, const Schedule& schedule, const CostModel& cost,
-                    Barrier barrier) {
-  Simulation result;
-  std::vector<double> free_at(static_cast<std::size_t>(problem.ranks), 0.0);
-  for (const Microbatch& microbatch : schedule.microbatches) {
-    for (const Assignment& assignment : microbatch) {
-      const auto first = free_at.begin() + assignment.group.first_rank;
-      const auto end = first + assignment.group.size;
-      const double start =
-          barrier == Barrier::kMicrobatch ? result.makespan : *std::max_element(first, end);
-      const double time = assignment_time(problem, assignment, cost);
-      std::fill(first, end, start + time);
-      result.busy += time * assignment.group.size;
-    }
-    result.makespan = *std::max_element(free_at.begin(), free_at.end());
-  }
-  return result;
+  for (const ScheduledPack& pack : packs) makespan = std::max(makespan, pack.end);
+  return makespan;
 }
 
 }  // namespace
@@ -72,18 +54,46 @@ double CostModel::pack_time(double sum, double sum_of_squares, int size) const {
   return time;
 }
 
+std::vector<ScheduledPack> simulate_schedule(const ScheduleProblem& problem,
+                                             const Schedule& schedule, const CostModel& cost,
+                                             Barrier barrier) {
+  std::vector<ScheduledPack> packs;
+  std::vector<double> free_at(static_cast<std::size_t>(problem.ranks), 0.0);
+  double all_met_at = 0;
+  for (std::size_t m = 0; m < schedule.microbatches.size(); ++m) {
+    const Microbatch& microbatch = schedule.microbatches[m];
+    for (std::size_t a = 0; a < microbatch.size(); ++a) {
+      const Assignment& assignment = microbatch[a];
+      const auto first = free_at.begin() + assignment.group.first_rank;
+      const auto end = first + assignment.group.size;
+      const double start =
+          barrier == Barrier::kMicrobatch ? all_met_at : *std::max_element(first, end);
+      const double done = start + assignment_time(problem, assignment, cost);
+      std::fill(first, end, done);
+      packs.push_back({static_cast<int>(m), static_cast<int>(a), start, done});
+    }
+    all_met_at = *std::max_element(free_at.begin(), free_at.end());
+  }
+  return packs;
+}
+
 ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule& schedule,
                                  const CostModel& cost, Barrier barrier) {
   ScheduleQuality quality;
   quality.microbatches = static_cast<int>(schedule.microbatches.size());
   quality.lower_bound = lower_bound(problem, cost);
 
-  const Simulation simulation = simulate(problem, schedule, cost, barrier);
-  quality.makespan = simulation.makespan;
-  if (simulation.makespan > 0) {
+  const std::vector<ScheduledPack> packs = simulate_schedule(problem, schedule, cost, barrier);
+  quality.makespan = makespan_of(packs);
+  double busy = 0;  // summed over ranks
+  for (const ScheduledPack& pack : packs) {
+    const Microbatch& microbatch = schedule.microbatches[static_cast<std::size_t>(pack.microbatch)];
+    const Assignment& assignment = microbatch[static_cast<std::size_t>(pack.assignment)];
+    busy += (pack.end - pack.start) * assignment.group.size;
+  }
+  if (quality.makespan > 0) {
     // Summing in different orders may leave a full schedule a rounding error below zero.
-    quality.idle_share =
-        std::max(0.0, 1.0 - simulation.busy / (problem.ranks * simulation.makespan));
+    quality.idle_share = std::max(0.0, 1.0 - busy / (problem.ranks * quality.makespan));
   }
 
   double real = 0, padded = 0, squares = 0;  // tokens, tokens, squared tokens
@@ -99,8 +109,8 @@ ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule&
   }
   quality.padding_waste = real > 0 ? padded / real - 1.0 : 0.0;
 
-  const double quadratic =
-      simulate(problem, schedule, CostModel::quadratic(), Barrier::kMicrobatch).makespan;
+  const double quadratic = makespan_of(
+      simulate_schedule(problem, schedule, CostModel::quadratic(), Barrier::kMicrobatch));
   quality.efficiency = quadratic > 0 ? squares / problem.ranks / quadratic : 1.0;
   return quality;
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "reference/schedule.h"
 
@@ -52,8 +53,22 @@ struct ScheduleQuality {
   int microbatches = 0;
 };
 
+/// One CP group at work in the simulation, in the model's time unit.
+struct ScheduledPack {
+  int microbatch = 0;
+  int assignment = 0;  // index in the microbatch
+  double start = 0;
+  double end = 0;
+};
+
+/// When each group of the schedule runs, by microbatch and then in the schedule's order.
 /// Event-driven: a CP group starts when all its members are free (Barrier::kMicrobatch: and every
 /// rank has finished the previous microbatch). Serial execution pays pack_time per sequence.
+std::vector<ScheduledPack> simulate_schedule(const ScheduleProblem& problem,
+                                             const Schedule& schedule, const CostModel& cost,
+                                             Barrier barrier);
+
+/// Figures of simulate_schedule.
 ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule& schedule,
                                  const CostModel& cost, Barrier barrier);
 

@@ -265,8 +265,7 @@ ScheduleProblem problem_from_json(const json& object) {
   return problem;
 }
 
-json schedule_to_json(const ScheduleProblem& problem, const Schedule& schedule) {
-  json result = problem_to_json(problem);
+json microbatches_to_json(const Schedule& schedule) {
   json microbatches = json::array();
   for (const Microbatch& microbatch : schedule.microbatches) {
     json groups = json::array();
@@ -277,7 +276,12 @@ json schedule_to_json(const ScheduleProblem& problem, const Schedule& schedule) 
     }
     microbatches.push_back(std::move(groups));
   }
-  result["microbatches"] = std::move(microbatches);
+  return microbatches;
+}
+
+json schedule_to_json(const ScheduleProblem& problem, const Schedule& schedule) {
+  json result = problem_to_json(problem);
+  result["microbatches"] = microbatches_to_json(schedule);
   return result;
 }
 

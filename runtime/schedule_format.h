@@ -34,6 +34,9 @@ nlohmann::json problem_to_json(const ScheduleProblem& problem);
 /// range (require_valid), or "padded" that disagrees with the padding rule.
 ScheduleProblem problem_from_json(const nlohmann::json& json);
 
+/// The array that stands under "microbatches".
+nlohmann::json microbatches_to_json(const Schedule& schedule);
+
 /// The problem's fields and "microbatches".
 nlohmann::json schedule_to_json(const ScheduleProblem& problem, const Schedule& schedule);
 

@@ -9,16 +9,18 @@
 #include "runtime/scheduler.h"
 #include "runtime/schedulers/megatron_balanced.h"
 #include "runtime/schedulers/megatron_packing_aware.h"
+#include "runtime/schedulers/static_best.h"
 #include "runtime/schedulers/static_packing.h"
 
 namespace dyncp {
 
 const std::vector<const Scheduler*>& schedulers() {
   static const StaticPacking static_packing;
+  static const StaticBest static_best;
   static const MegatronBalanced megatron_balanced;
   static const MegatronPackingAware megatron_packing_aware;
-  static const std::vector<const Scheduler*> all = {&static_packing, &megatron_balanced,
-                                                    &megatron_packing_aware};
+  static const std::vector<const Scheduler*> all = {&static_packing, &static_best,
+                                                    &megatron_balanced, &megatron_packing_aware};
   return all;
 }
 
