@@ -87,6 +87,15 @@ std::vector<Mutation> mutations() {
          s.microbatches[0][1].group = {4, 4};
        },
        "microbatch 0: rank 6 is in two CP groups: ranks 4..7 (size 4) and rank 6 (size 1)"},
+      {"a group inside another one", Rule::kOneGroupPerRank,
+       [](P&, S& s) {
+         s.microbatches[0][3].sequences.clear();
+         s.microbatches[0].pop_back();
+         s.microbatches[0][2].group = {6, 2};
+         s.microbatches[0][2].sequences = {3, 4};
+         s.microbatches[1].push_back({{2, 1}, {6}});
+       },
+       "microbatch 1: rank 2 is in two CP groups: ranks 0..7 (size 8) and rank 2 (size 1)"},
       {"same group twice", Rule::kOneGroupPerRank,
        [](P&, S& s) {
          s.microbatches[0][1].sequences = {1};
