@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,23 @@ struct Problem {
   /// The scheduling instance of a schedule case. Throws InvalidInput.
   ScheduleProblem schedule_problem() const;
 };
+
+/// One option of the grammar. The command line, the printer and the parser all work from this
+/// table.
+struct ProblemOption {
+  std::string_view name;  // without dashes
+  std::string_view help;
+  bool flag = false;  // takes no value; its text is "1" or "0"
+  std::function<std::string(const Problem&)> text;
+  /// Throws InvalidInput naming the option, the value and what was expected.
+  std::function<void(Problem&, const std::string&)> set;
+};
+
+/// Every option, in the order they are printed.
+const std::vector<ProblemOption>& problem_options();
+
+/// Throws InvalidInput that lists the known names.
+const ProblemOption& find_problem_option(std::string_view name);
 
 /// "dyncp check ring --cp 4 --lengths 698,7,0" - complete, ready to paste in a shell.
 std::string print_command(const Problem& problem);
