@@ -49,9 +49,9 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   using Add = void (*)(CLI::App&, int&);
-  for (const Add add :
-       {Add{add_gate_command}, Add{add_check_command}, Add{add_list_command},
-        Add{add_schedule_command}, Add{add_check_scheduler_command}, Add{add_lengths_command}, Add{add_serve_command}}) {
+  for (const Add add : {Add{add_gate_command}, Add{add_check_command}, Add{add_list_command},
+                        Add{add_schedule_command}, Add{add_check_scheduler_command},
+                        Add{add_lengths_command}, Add{add_serve_command}}) {
     if (add != nullptr) add(app, exit_code);
   }
   try {

@@ -1,0 +1,192 @@
+// `dyncp schedule`: one batch through one scheduler, checked and priced; or, with --compare,
+// several schedulers over length sets and rank domains. docs/schedule.md.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/case_options.h"
+#include "cli/commands.h"
+#include "reference/cost.h"
+#include "reference/error.h"
+#include "reference/schedule_check.h"
+#include "runtime/files.h"
+#include "runtime/fixtures.h"
+#include "runtime/lengths.h"
+#include "runtime/schedule_compare.h"
+#include "runtime/schedule_format.h"
+#include "runtime/scheduler.h"
+#include "runtime/timeline.h"
+
+namespace dyncp {
+namespace {
+
+struct Options {
+  Problem problem;
+  std::string cost = "flat";
+  std::string barrier = "none";
+  std::string json;   // "-" = standard output, instead of the table
+  std::string trace;  // Chrome trace
+  // --compare
+  std::string compare;
+  std::vector<std::string> lengths;
+  std::vector<int> ranks;
+  std::int64_t per_rank = 8;
+  int draws = 20;
+  std::string html;
+};
+
+CostModel cost_of(const std::string& name) {
+  if (name == "flat") return CostModel::flat();
+  if (name == "two-tier") return CostModel::two_tier();
+  if (name == "quadratic") return CostModel::quadratic();
+  throw InvalidInput("unknown cost model '" + name + "': expected flat, two-tier or quadratic");
+}
+
+Barrier barrier_of(const std::string& name) {
+  if (name == "none") return Barrier::kNone;
+  if (name == "microbatch") return Barrier::kMicrobatch;
+  throw InvalidInput("unknown barrier '" + name + "': expected none or microbatch");
+}
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream stream(text);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+int compare(const Options& options) {
+  CompareOptions request;
+  if (options.compare == "all") {
+    for (const Scheduler* scheduler : schedulers()) {
+      request.schedulers.emplace_back(scheduler->name());
+    }
+  } else {
+    request.schedulers = split_names(options.compare);
+  }
+  request.prototype = options.problem.schedule_problem();
+  for (const std::string& value : options.lengths) {
+    request.sets.push_back({value.substr(value.rfind('/') + 1), lengths_from_option(value)});
+  }
+  if (request.sets.empty()) request.sets = fixture_length_sets();
+  request.ranks = options.ranks.empty() ? std::vector<int>{options.problem.ranks} : options.ranks;
+  request.sequences_per_rank = options.per_rank;
+  if (options.per_rank < 0) throw InvalidInput("--per-rank must be 0 or more");
+  request.draws = options.draws;
+  request.seed = options.problem.seed;
+  request.cost = cost_of(options.cost);
+  request.cost_name = options.cost;
+  const Comparison comparison = compare_schedulers(request);
+  if (!options.json.empty() && options.json != "-") {
+    write_file(options.json, comparison_to_json(comparison));
+  }
+  if (!options.html.empty()) write_file(options.html, comparison_to_html(comparison));
+  say("{}", options.json == "-" ? comparison_to_json(comparison) : format_comparison(comparison));
+  return 0;
+}
+
+int schedule(const Options& options) {
+  const CostModel cost = cost_of(options.cost);
+  const Barrier barrier = barrier_of(options.barrier);
+  const ScheduleProblem problem = options.problem.schedule_problem();
+  const Scheduler& scheduler = find_scheduler(
+      options.problem.scheduler.empty() ? kDefaultScheduler : options.problem.scheduler);
+  const Schedule answer = scheduler.schedule(problem);
+  const std::vector<Violation> violations = check_schedule(problem, answer);
+  const bool json_only = options.json == "-";
+  if (json_only) {
+    say("{}\n", schedule_to_json(problem, answer).dump());
+  } else {
+    say("{}: {}\n{}", scheduler.name(), scheduler.summary(),
+        format_schedule_table(problem, answer));
+    if (!options.json.empty()) {
+      write_file(options.json, schedule_to_json(problem, answer).dump() + "\n");
+    }
+  }
+  if (!violations.empty()) {
+    for (const Violation& violation : violations) {
+      if (json_only) {
+        fmt::print(stderr, "VIOLATION {}: {}\n", to_string(violation.rule), violation.sentence);
+      } else {
+        say("VIOLATION {}: {}\n", to_string(violation.rule), violation.sentence);
+      }
+    }
+    return 1;
+  }
+  if (!options.trace.empty()) {
+    write_file(options.trace, chrome_trace(problem, answer, cost, barrier));
+  }
+  if (!json_only) {
+    const ScheduleQuality quality = schedule_quality(problem, answer, cost, barrier);
+    say("valid; makespan {:.0f} us, lower bound {:.0f} us, ratio {:.3f} (cost model {}, barrier "
+        "{}: "
+        "simulated)\n",
+        quality.makespan, quality.lower_bound,
+        quality.lower_bound > 0 ? quality.makespan / quality.lower_bound : 1.0, options.cost,
+        options.barrier);
+    say("idle {:.1f} %, padding {:.1f} %, efficiency {:.3f} (Megatron's figure: quadratic work "
+        "only)\n",
+        quality.idle_share * 100, quality.padding_waste * 100, quality.efficiency);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<Options>();
+  options->problem.driver = "schedule";
+  CLI::App* command = app.add_subcommand(
+      "schedule", "Schedule one batch, check and price it; or compare schedulers");
+  std::vector<std::string_view> names;
+  for (const std::string_view name : schedule_driver().options) {
+    if (name != "lengths" && name != "ranks") names.push_back(name);
+  }
+  add_problem_options(*command, names, options->problem);
+  command
+      ->add_option(
+          "--lengths", options->lengths,
+          "lengths in tokens: 7,3,0 or a length file; with --compare repeatable (default: the "
+          "shipped sets)")
+      ->type_name("LIST|FILE");
+  command->add_option("--ranks", options->ranks, "ranks of the domain; with --compare a list")
+      ->delimiter(',')
+      ->type_name("(8)");
+  command->add_option("--cost", options->cost, "flat, two-tier or quadratic")->type_name("(flat)");
+  command->add_option("--barrier", options->barrier, "none or microbatch")->type_name("(none)");
+  command->add_option("--json", options->json, "write JSON; without FILE instead of the table")
+      ->expected(0, 1)
+      ->default_str("-")
+      ->type_name("[FILE]");
+  command->add_option("--trace", options->trace, "write a Chrome trace (opens in Perfetto)")
+      ->type_name("FILE");
+  command->add_option("--compare", options->compare, "all, or schedulers separated by commas")
+      ->type_name("NAMES");
+  command
+      ->add_option("--per-rank", options->per_rank,
+                   "with --compare: sequences a rank and draw; 0 = each set as one batch")
+      ->type_name("(8)");
+  command->add_option("--draws", options->draws, "with --compare: draws a cell")->type_name("(20)");
+  command->add_option("--html", options->html, "with --compare: write a self-contained page")
+      ->type_name("FILE");
+  CLI::Option* json = command->get_option("--json");
+  command->callback([options, json, &exit_code] {
+    if (json->count() > 0 && options->json.empty()) options->json = "-";
+    if (!options->ranks.empty()) {
+      find_problem_option("ranks").set(options->problem, std::to_string(options->ranks.front()));
+    }
+    if (!options->compare.empty()) {
+      exit_code = compare(*options);
+      return;
+    }
+    if (!options->html.empty()) throw InvalidInput("--html goes with --compare");
+    if (options->lengths.size() != 1) throw InvalidInput("schedule needs one --lengths");
+    if (options->ranks.size() > 1) throw InvalidInput("several --ranks go with --compare");
+    options->problem.lengths = lengths_from_option(options->lengths.front());
+    exit_code = schedule(*options);
+  });
+}
+
+}  // namespace dyncp
