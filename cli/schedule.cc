@@ -68,7 +68,8 @@ int compare(const Options& options) {
   }
   request.prototype = options.problem.schedule_problem();
   for (const std::string& value : options.lengths) {
-    request.sets.push_back({value.substr(value.rfind('/') + 1), lengths_from_option(value)});
+    const std::string name = value.substr(value.rfind('/') + 1);
+    request.sets.push_back({name.substr(0, name.rfind('.')), lengths_from_option(value)});
   }
   if (request.sets.empty()) request.sets = fixture_length_sets();
   request.ranks = options.ranks.empty() ? std::vector<int>{options.problem.ranks} : options.ranks;

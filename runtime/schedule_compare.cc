@@ -183,10 +183,14 @@ std::vector<std::string> no_gain_lines(const Comparison& comparison) {
     }
     if (best == nullptr) continue;
     const double gain = fixed.mean_makespan / best->mean_makespan;
-    if (gain < 1.01) {
-      lines.push_back(fmt::format(
-          "{}, {} ranks: dynamic CP ({}) gains {:.1f} % over the best static CP: next to nothing",
-          fixed.set, fixed.ranks, best->scheduler, (gain - 1) * 100));
+    const std::string place =
+        fmt::format("{}, {} ranks: dynamic CP ({})", fixed.set, fixed.ranks, best->scheduler);
+    if (gain < 1) {
+      lines.push_back(fmt::format("{} is {:.1f} % slower than the best static CP", place,
+                                  (1 / gain - 1) * 100));
+    } else if (gain < 1.01) {
+      lines.push_back(fmt::format("{} gains {:.1f} % over the best static CP: next to nothing",
+                                  place, (gain - 1) * 100));
     }
   }
   return lines;
@@ -221,7 +225,7 @@ constexpr std::string_view kPageHead = R"(<!doctype html>
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }
-th:first-child, td:first-child, th:nth-child(3), td:nth-child(3) { text-align: left; }
+th:first-child, td:first-child, th:nth-child(3), td:nth-child(3) { text-align: left; white-space: nowrap; }
 tr.first td { border-top: 2px solid color-mix(in srgb, currentColor 50%, transparent); }
 .bad { color: #c0392b; font-weight: 600; }
 .chart { height: 22rem; }
