@@ -269,8 +269,7 @@ Tensor<double> rope_error_bound(const Tensor<double>& x, const std::vector<std::
             3.0 * frequency + 3.0 * std::pow(options.base, -2.0 * j / options.rotary_dim);
       }
       // Cosine and sine move no faster than their angle; two ulps below 1 are four units.
-      const double table =
-          position * frequency_error * angle_unit + 4.0 * angle_unit;
+      const double table = position * frequency_error * angle_unit + 4.0 * angle_unit;
       const double cos_size = std::fabs(std::cos(angles.at(row, 0, first)));
       const double sin_size = std::fabs(std::sin(angles.at(row, 0, first)));
       const double cos_error = c * ((cos_size + table) * grown - cos_size);
