@@ -321,6 +321,8 @@ json parse_json(std::string_view text, std::string_view what) {
   } catch (const json::parse_error& error) {
     throw InvalidInput(
         fmt::format("{}: not valid JSON at byte {} of {}", what, error.byte, text.size()));
+  } catch (const json::out_of_range&) {
+    throw InvalidInput(fmt::format("{}: holds a number beyond the range of double", what));
   }
 }
 
