@@ -12,17 +12,7 @@
 #include "cli/case_options.h"
 #include "cli/commands.h"
 #include "reference/error.h"
-#if __has_include("runtime/candidate.h")
 #include "runtime/candidate.h"
-#else
-#include "runtime/safetensors.h"
-namespace dyncp {
-struct NoCandidate {
-  Problem problem;
-};
-inline NoCandidate read_candidate(const Safetensors&) { throw Unavailable("not built"); }
-}  // namespace dyncp
-#endif
 #include "runtime/files.h"
 #include "runtime/problem.h"
 #include "runtime/report.h"
