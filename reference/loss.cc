@@ -111,18 +111,20 @@ NamedGradients combine(const std::vector<NamedGradients>& parts) {
   if (parts.empty()) return {};
   NamedGradients total = parts.front();
   for (std::size_t part = 1; part < parts.size(); ++part) {
-    const std::string where = "gradients of part " + std::to_string(part);
+    const auto refuse = [part](const std::string& what) {
+      throw InvalidInput("gradients of part " + std::to_string(part) + ": " + what);
+    };
     if (parts[part].size() != total.size()) {
-      throw InvalidInput(where + " have " + std::to_string(parts[part].size()) +
-                         " parameters, those of part 0 have " + std::to_string(total.size()));
+      refuse(std::to_string(parts[part].size()) + " parameters, expected the " +
+             std::to_string(total.size()) + " of part 0");
     }
     for (auto& [name, sum] : total) {
       const auto found = parts[part].find(name);
-      if (found == parts[part].end()) throw InvalidInput(where + " lack parameter " + name);
-      if (found->second.size() != sum.size()) {
-        throw InvalidInput(where + ", parameter " + name + ": " +
-                           std::to_string(found->second.size()) + " elements, expected " +
-                           std::to_string(sum.size()));
+      if (found == parts[part].end()) {
+        refuse("parameter " + name + " of part 0 is missing");
+      } else if (found->second.size() != sum.size()) {
+        refuse("parameter " + name + " has " + std::to_string(found->second.size()) +
+               " elements, expected " + std::to_string(sum.size()));
       }
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += found->second[i];
     }

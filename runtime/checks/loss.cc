@@ -148,7 +148,8 @@ Tensor<double> logits_of(const Tensor<double>& hidden, const Head& head) {
     for (int v = 0; v < vocabulary; ++v) {
       double sum = head.bias[static_cast<std::size_t>(v)];
       for (int d = 0; d < kHidden; ++d) {
-        sum += hidden.at(row, 0, d) * head.weight[static_cast<std::size_t>(v * kHidden + d)];
+        const std::size_t i = static_cast<std::size_t>(v) * kHidden + static_cast<std::size_t>(d);
+        sum += hidden.at(row, 0, d) * head.weight[i];
       }
       logits.at(row, 0, v) = sum;
     }
@@ -396,15 +397,16 @@ CaseResult run(const Problem& problem) {
     result.expect("loss.labels", Kind::kSlice, !label, [&] { return label->message; });
 
     const auto expected_losses = gather(whole.token_losses, rows);
-    const auto [here, there] = std::mismatch(share.token_losses.begin(), share.token_losses.end(),
-                                             expected_losses.begin());
-    result.expect("loss.token_losses", Kind::kLoss, here == share.token_losses.end(), [&] {
-      const auto local = static_cast<std::size_t>(here - share.token_losses.begin());
-      return fmt::format(
-          "rank {}, local row {} (row {} of the pack): loss {:.17g}, expected the "
-          "same bits as in one piece, {:.17g}",
-          rank, local, rows[local], *here, *there);
-    });
+    const auto wrong_row = std::mismatch(share.token_losses.begin(), share.token_losses.end(),
+                                         expected_losses.begin());
+    result.expect(
+        "loss.token_losses", Kind::kLoss, wrong_row.first == share.token_losses.end(), [&] {
+          const auto local = static_cast<std::size_t>(wrong_row.first - share.token_losses.begin());
+          return fmt::format(
+              "rank {}, local row {} (row {} of the pack): loss {:.17g}, expected the "
+              "same bits as in one piece, {:.17g}",
+              rank, local, rows[local], *wrong_row.first, *wrong_row.second);
+        });
 
     const Share poisoned =
         share_of(gather(poisoned_hidden, rows), c.head, gather_targets(poisoned_targets, rows));
@@ -528,7 +530,8 @@ std::vector<Problem> gate_cases(Tier tier, const std::vector<LengthSet>& sets, s
   // Shapes that real documents seldom have: empty, one token, around 2 * size.
   for (int size : scale.sizes) {
     for (const std::string& mask : masks) {
-      add({0, 1, 2 * size - 1, 2 * size + 1, 0, 2 * size, 5 * size + 2}, size, mask, 1);
+      const std::int64_t chunks = std::int64_t{2} * size;
+      add({0, 1, chunks - 1, chunks + 1, 0, chunks, 2 * chunks + size + 2}, size, mask, 1);
     }
   }
   return cases;
