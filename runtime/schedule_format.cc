@@ -319,6 +319,9 @@ json parse_json(std::string_view text, std::string_view what) {
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
+    if (error.byte > text.size()) {
+      throw InvalidInput(fmt::format("{}: JSON ends too early, after {} bytes", what, text.size()));
+    }
     throw InvalidInput(
         fmt::format("{}: not valid JSON at byte {} of {}", what, error.byte, text.size()));
   } catch (const json::out_of_range&) {

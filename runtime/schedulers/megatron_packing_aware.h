@@ -9,10 +9,11 @@
 // Every other sequence, by descending length, goes where the largest load of all ranks ends up
 // smallest - load of a rank: sum of length^2 / size - among the groups of an allowed size that have
 // room for it and a new group on free ranks; on ties to the smallest size, to an existing group
-// before a new one, to the older group. No load may exceed 1.05 * T * max_tokens_per_rank. What
-// finds no place is left for the next microbatch. Ranks that stay empty are filled by doubling the
-// first of the smallest groups; where that gets stuck, all is undone and one group of the whole
-// domain packs what fits.
+// before a new one, to the older group. No load may exceed 1.05 * T * max_tokens_per_rank (packs
+// within the capacity of sequences of at most T tokens never do, so that this limit decides
+// nothing). What finds no place is left for the next microbatch. Ranks that stay empty are filled
+// by doubling the first of the smallest groups; where that gets stuck, all is undone and one group
+// of the whole domain packs what fits.
 //
 // Known defects, kept:
 //   - need() is not limited to the domain: in a domain that is no power of two a sequence that fits
@@ -20,7 +21,9 @@
 //   - min_cp that is no power of two: sizes that do not exist, or work pushed past the last rank
 //     (upstream: IndexError).
 //   - microbatch_multiple is reached by splitting microbatches; one that is a single group of the
-//     whole domain cannot be split, however many sequences it holds (upstream: assertion).
+//     whole domain cannot be split, however many sequences it holds (upstream: assertion). In
+//     domains that are no power of two, refilling a split microbatch can go on for ever (here:
+//     Infeasible) or past the last rank (rule group-exists).
 //   - max_sequences is ignored; real lengths under Padding::kGroup, so that padding may exceed the
 //     capacity.
 // Source: Megatron-LM's DefaultDynamicCPScheduler (dev, d48bd6be); own implementation.
