@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -225,6 +226,29 @@ std::vector<Hypothesis> position_hypotheses(const Pack& pack, int size, int rank
     add_per_row("positions that count the local rows, as if CP were off",
                 [](std::int64_t i, std::int64_t, std::size_t) { return i; });
   }
+  // Another group's size and rank, on the true local rows or with the boundaries divided by its
+  // size as well. Sizes that frameworks build come first, the others last.
+  const auto add_group = [&](int other) {
+    for (int r = 0; r < other; ++r) {
+      const std::string name =
+          "the positions of " + group_name(other, r) + ": a build-time group instead of this one";
+      add_per_row(name, [other, r](std::int64_t i, std::int64_t length, std::size_t) {
+        return position_formula(i, length, other, r);
+      });
+      add(name + " (its boundaries as well)", [cu, other, r, rows, packed_table] {
+        return positions_by_formula(cu, other, r, rows, packed_table);
+      });
+      // It also slices: an array of its own number of rows.
+      if (total / other != rows) {
+        all.push_back({name, total / other, [cu, other, r, total, packed_table] {
+                         return positions_by_formula(cu, other, r, total / other, packed_table);
+                       }});
+      }
+    }
+  };
+  for (const int other : other_sizes(size)) {
+    if (std::has_single_bit(static_cast<unsigned>(other))) add_group(other);
+  }
   // The first sequence's length stands in for every sequence's: chunk size and end, the end alone,
   // or the chunk size of the front half alone.
   const std::int64_t first = pack.sequences() == 0 ? 0 : pack.padded_length(0) / size;
@@ -275,25 +299,8 @@ std::vector<Hypothesis> position_hypotheses(const Pack& pack, int size, int rank
       [pack, size, rank, rows, packed_table] {
         return positions_by_formula(pack.cu_seqlens(), size, rank, rows, packed_table);
       });
-  // Another group's size and rank, on the true local rows or with the boundaries divided by its
-  // size as well.
   for (const int other : other_sizes(size)) {
-    for (int r = 0; r < other; ++r) {
-      const std::string name =
-          "the positions of " + group_name(other, r) + ": a build-time group instead of this one";
-      add_per_row(name, [other, r](std::int64_t i, std::int64_t length, std::size_t) {
-        return position_formula(i, length, other, r);
-      });
-      add(name + " (its boundaries as well)", [cu, other, r, rows, packed_table] {
-        return positions_by_formula(cu, other, r, rows, packed_table);
-      });
-      // It also slices: an array of its own number of rows.
-      if (total / other != rows) {
-        all.push_back({name, total / other, [cu, other, r, total, packed_table] {
-                         return positions_by_formula(cu, other, r, total / other, packed_table);
-                       }});
-      }
-    }
+    if (!std::has_single_bit(static_cast<unsigned>(other))) add_group(other);
   }
   if (size > 1) {
     all.push_back({"the positions of the whole pack, not sliced", total, [cu, total, packed_table] {
