@@ -113,16 +113,24 @@ class Rotation {
     return true;
   }
 
-  // The only position below `limit` that the output row fits; nothing when none or several do.
-  std::optional<std::int64_t> read_position(std::int64_t row, std::int64_t limit,
-                                            const RopeOptions& options) const {
+  // The only position in 0..end-1 that the output row fits; nothing when none or several do. Of
+  // many positions the first ones and those near the expected one are tried.
+  std::optional<std::int64_t> read_position(std::int64_t row, std::int64_t expected,
+                                            std::int64_t end, const RopeOptions& options) const {
+    constexpr std::int64_t kFirst = 1 << 13, kNear = 2048;
     std::optional<std::int64_t> found;
-    for (std::int64_t position = 0; position < limit; ++position) {
-      if (!matches(row, position, options)) continue;
-      if (found) return std::nullopt;
-      found = position;
-    }
-    return found;
+    const auto try_range = [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t position = first; position < last; ++position) {
+        if (!matches(row, position, options)) continue;
+        if (found) return false;
+        found = position;
+      }
+      return true;
+    };
+    const bool single =
+        try_range(0, std::min(end, kFirst)) &&
+        try_range(std::max(kFirst, expected - kNear), std::min(end, expected + kNear));
+    return single ? found : std::nullopt;
   }
 
  private:
@@ -194,8 +202,7 @@ std::vector<Hypothesis> rotation_hypotheses(const RopeOptions& options, int dim,
 // One pair of tensors: forward X -> X_rotated, backward X_rotated_grad -> X_grad.
 void judge_rotation(const Case& c, const Safetensors& file, const std::string& input_name,
                     const std::string& output_name, bool backward, CaseResult& result) {
-  constexpr std::size_t kReadRows = 16;         // wrong rows whose position is read back
-  constexpr std::int64_t kReadLimit = 1 << 14;  // positions tried for each
+  constexpr std::size_t kReadRows = 16;  // wrong rows whose position is read back
   const NamedTensor& output_tensor = find_tensor(file, output_name);
   RopePrecision precision = rope_precision(input_name, find_tensor(file, input_name));
   const RopePrecision of_output = rope_precision(output_name, output_tensor);
@@ -252,15 +259,16 @@ void judge_rotation(const Case& c, const Safetensors& file, const std::string& i
       std::vector<Hypothesis> hypotheses = c.hypotheses(rank);
       const auto more = rotation_hypotheses(options, input.dim, expected, rotation);
       hypotheses.insert(hypotheses.begin(), more.begin(), more.end());
-      const std::int64_t limit = std::min(kReadLimit, c.pack.padded_tokens() + 64);
+      const std::int64_t end = c.pack.padded_tokens() + 64;
       std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
       std::optional<std::int64_t> first_read;
       const std::size_t stride = std::max<std::size_t>(1, judged.wrong.size() / kReadRows);
       for (std::size_t i = 0; i < judged.wrong.size(); i += stride) {
         const std::int64_t row = judged.wrong[i];
-        const auto read = rotation.read_position(row, limit, options);
+        const std::int64_t position = expected[static_cast<std::size_t>(row)];
+        const auto read = rotation.read_position(row, position, end, options);
         if (i == 0) first_read = read;
-        if (read) pairs.emplace_back(expected[static_cast<std::size_t>(row)], *read);
+        if (read) pairs.emplace_back(position, *read);
       }
       if (const auto offset = common_offset(pairs)) {
         hypotheses.push_back(offset_hypothesis(expected, *offset, "positions"));
