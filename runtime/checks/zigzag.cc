@@ -85,7 +85,7 @@ void check_inverse(const Pack& pack, const std::vector<RankSlice>& ranks, CaseRe
     const bool held =
         rank >= 0 && rank < layout.size && index >= 0 && index < local.back() &&
         ranks[static_cast<std::size_t>(rank)].rows[static_cast<std::size_t>(index)] == row;
-    if (!result.expect("zigzag.inverse", Kind::kSlice, held, [&] {
+    if (!result.expect("zigzag.inverse", Kind::kSlice, held, [&, s = s, position = position] {
           return fmt::format(
               "row {} (sequence {}, position {}) should be local row {} of rank {}, "
               "which holds another",
@@ -244,12 +244,14 @@ void check_labels(const Problem& problem, const Pack& pack, const std::vector<Ra
       const auto [s, position] = place_of(pack, rows[i]);
       const bool has_next = position + 1 < pack.real_length(s);
       const std::int64_t next = has_next ? tokens[static_cast<std::size_t>(rows[i] + 1)] : kIgnored;
-      if (!result.expect("zigzag.labels", Kind::kSlice, sliced_labels[i] == next, [&] {
-            return fmt::format(
-                "rank {}, local row {} (sequence {}, position {}): label {}, expected "
-                "token {} of position {}",
-                rank, i, s, position, sliced_labels[i], next, position + 1);
-          })) {
+      if (!result.expect(
+              "zigzag.labels", Kind::kSlice, sliced_labels[i] == next,
+              [&, s = s, position = position] {
+                return fmt::format(
+                    "rank {}, local row {} (sequence {}, position {}): label {}, expected "
+                    "token {} of position {}",
+                    rank, i, s, position, sliced_labels[i], next, position + 1);
+              })) {
         return;
       }
       if (!has_next) continue;
