@@ -11,6 +11,7 @@
 
 #include "reference/error.h"
 #include "runtime/check.h"
+#include "runtime/files.h"
 #include "runtime/lengths.h"
 #include "runtime/scheduler.h"
 
@@ -56,6 +57,12 @@ std::string number_text(double value) {
   std::array<char, 64> buffer{};
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   return {buffer.data(), end};
+}
+
+// Inverse of list_text; besides, the path of a length file.
+std::vector<std::int64_t> parse_list(const std::string& text) {
+  if (text.empty()) return {};
+  return lengths_from_option(text);
 }
 
 std::string list_text(const std::vector<std::int64_t>& values) {
@@ -114,14 +121,12 @@ ProblemOption parsed_option(std::string_view name, std::string_view help, T Prob
 std::vector<ProblemOption> make_options() {
   constexpr std::int64_t kMostTokens = kMaxSequenceLength;
   std::vector<ProblemOption> options;
-  options.push_back(
-      {"lengths", "real lengths in tokens: 7,3,0 or the path of a length file", false,
-       [](const Problem& p) { return list_text(p.lengths); },
-       [](Problem& p, const std::string& text) { p.lengths = lengths_from_option(text); }});
-  options.push_back(
-      {"padded", "padded lengths; default: multiples of 2*cp*tp", false,
-       [](const Problem& p) { return list_text(p.padded); },
-       [](Problem& p, const std::string& text) { p.padded = lengths_from_option(text); }});
+  options.push_back({"lengths", "real lengths in tokens: 7,3,0 or the path of a length file", false,
+                     [](const Problem& p) { return list_text(p.lengths); },
+                     [](Problem& p, const std::string& text) { p.lengths = parse_list(text); }});
+  options.push_back({"padded", "padded lengths; default: multiples of 2*cp*tp", false,
+                     [](const Problem& p) { return list_text(p.padded); },
+                     [](Problem& p, const std::string& text) { p.padded = parse_list(text); }});
   options.push_back(integer_option("cp", "CP group size", &Problem::cp, 1, kMaxRanks));
   options.push_back(integer_option("first-rank", "global rank of the group's first member",
                                    &Problem::first_rank, 0, kMaxRanks));
@@ -276,7 +281,7 @@ std::string print_command(const Problem& problem) {
   return command;
 }
 
-Problem parse_command(std::string_view command) {
+Problem parse_command(std::string_view command) try {
   std::vector<std::string> words = split_words(command);
   std::size_t at = 0;
   if (at < words.size() && words[at] == "dyncp") ++at;
@@ -315,6 +320,9 @@ Problem parse_command(std::string_view command) {
     }
   }
   return problem;
+} catch (const InvalidInput& error) {
+  // Words of the command stand in the messages, and any bytes in the words.
+  throw InvalidInput(one_line(error.what(), 400));
 }
 
 }  // namespace dyncp
