@@ -1,48 +1,27 @@
 // The JSON of schedules: any text is read or refused in one line; what was read survives writing
 // and reading; and a schedule however broken can be judged and printed.
-#include <optional>
-
 #include "properties/fuzz/fuzz.h"
-#include "reference/error.h"
 #include "reference/schedule_check.h"
 #include "runtime/schedule_format.h"
 
 using dyncp::require;
 
-namespace {
-
-// What `read` makes of the JSON; nothing when it refuses.
-template <typename Read>
-auto attempt(Read read, const nlohmann::json& json) -> std::optional<decltype(read(json))> {
-  try {
-    return read(json);
-  } catch (const dyncp::InvalidInput& error) {
-    dyncp::require_message(error.what());
-    return std::nullopt;
-  }
-}
-
-}  // namespace
-
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  nlohmann::json json;
-  try {
-    json = dyncp::parse_json(dyncp::as_text(data, size), "input");
-  } catch (const dyncp::InvalidInput& error) {
-    dyncp::require_message(error.what());
-    return 0;
-  }
-  const auto schedule = attempt(dyncp::schedule_from_json, json);
+  const auto parsed =
+      dyncp::attempt([&] { return dyncp::parse_json(dyncp::as_text(data, size), "input"); });
+  if (!parsed) return 0;
+  const nlohmann::json& json = *parsed;
+  const auto schedule = dyncp::attempt([&] { return dyncp::schedule_from_json(json); });
   if (schedule) {
     const nlohmann::json written = {{"microbatches", dyncp::microbatches_to_json(*schedule)}};
     require(dyncp::schedule_from_json(written) == *schedule, "a schedule survives writing");
   }
-  const auto lists = attempt(dyncp::rank_lists_from_json, json);
+  const auto lists = dyncp::attempt([&] { return dyncp::rank_lists_from_json(json); });
   if (lists) {
     require(dyncp::rank_lists_from_json(dyncp::rank_lists_to_json(*lists)) == *lists,
             "rank lists survive writing");
   }
-  const auto problem = attempt(dyncp::problem_from_json, json);
+  const auto problem = dyncp::attempt([&] { return dyncp::problem_from_json(json); });
   if (problem) {
     require(dyncp::problem_from_json(dyncp::problem_to_json(*problem)) == *problem,
             "a problem survives writing");
