@@ -583,7 +583,9 @@ SearchReport search_scheduler(const AskScheduler& ask, const SearchDomain& domai
     if (options.progress) options.progress(report.cases, findings.size());
   }
 
-  for (auto& [rule, finding] : findings) {
+  for (auto& entry : findings) {
+    const auto& rule = entry.first;
+    auto& finding = entry.second;
     const auto sentence_of = [&](const ScheduleProblem& problem) -> std::optional<std::string> {
       for (const BrokenRule& broken : judge_scheduler(counted, problem).broken) {
         if (broken.rule == rule) return broken.sentence;
