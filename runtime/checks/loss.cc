@@ -9,6 +9,7 @@
 //
 // Each case also runs the wrong normalisations of fixtures/wrong through the same comparison. One
 // that the comparison does not notice means that the case cannot show that fault: MISTRUSTED.
+// The judge of recorded tensors is in loss_candidate.cc.
 #include "reference/loss.h"
 
 #include <fmt/format.h>
@@ -26,7 +27,9 @@
 #include "reference/error.h"
 #include "reference/scale_fit.h"
 #include "reference/zigzag.h"
+#include "runtime/candidate.h"
 #include "runtime/check.h"
+#include "runtime/checks/loss_candidate.h"
 
 namespace dyncp {
 namespace {
@@ -461,6 +464,10 @@ CaseResult run(const Problem& problem) {
   return result;
 }
 
+CaseResult judge(const Problem& problem, const Safetensors& file) {
+  return judge_loss(problem, read_candidate(file).rank, file);
+}
+
 // Whether the targets of a case let every fault show that its mask mode is built for. A cheap test
 // before a case enters the gate; run() finds out for certain.
 bool shows_faults(const Problem& problem) {
@@ -546,7 +553,7 @@ const Driver& loss_driver() {
       {"lengths", "padded", "seed", "cp", "first-rank", "contract", "tp", "vocabulary",
        "loss-mask"},
       run,
-      nullptr,
+      judge,
       gate_cases};
   return driver;
 }

@@ -15,6 +15,7 @@
 #include "fixtures/wrong/normalisation.h"
 #include "reference/error.h"
 #include "reference/zigzag.h"
+#include "runtime/candidate.h"
 
 namespace dyncp {
 namespace {
@@ -492,6 +493,24 @@ TEST(LossCandidate, MistrustsWhatCannotFail) {
   mistrusted(judge_loss(alone, {}, file_of(make_record(alone, 11), "F64", {}, 1)), "CP size 1");
   const Problem four = problem_of({5, 1, 0});
   mistrusted(judge_loss(four, {}, file_of(make_record(four, 11, 4, "all"))), "as many tokens");
+}
+
+// By way of the driver: the header says which rows the file holds.
+TEST(LossCandidate, TheHeaderSaysWhoseRowsTheyAre) {
+  for (const std::optional<int> rank : {std::optional<int>(), std::optional<int>(2)}) {
+    Safetensors file = file_of(kRecord, "F32", rank);
+    file.metadata["dyncp"] = candidate_header({.problem = kProblem, .rank = rank, .yarn = {}});
+    file.metadata["gradient"] = "sum";
+    const Problem problem = read_candidate(file).problem;
+    EXPECT_EQ(loss_driver().judge(problem, file).status(), Status::kPassed);
+    scale(file.tensors["grad_logits"], 4);
+    expect_finding(loss_driver().judge(problem, file), "loss.gradient", "the CP size, 4");
+    // Another rank's header: the same shapes, other rows.
+    if (!rank) continue;
+    file = file_of(kRecord, "F32", 1);
+    file.metadata["dyncp"] = candidate_header({.problem = kProblem, .rank = 3, .yarn = {}});
+    EXPECT_EQ(loss_driver().judge(problem, file).status(), Status::kFailed);
+  }
 }
 
 TEST(LossCandidate, RefusesBadFilesByOneLine) {
