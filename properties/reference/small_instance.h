@@ -21,7 +21,7 @@ inline ScheduleProblem small_instance(const SmallInstanceLimits& limits = {}) {
   ScheduleProblem problem;
   problem.ranks = *uniform(1, limits.ranks);
   problem.max_tokens_per_rank = *element(7, 64, 100, 1000, 2048, 16384);
-  problem.min_cp = *element(1, 1, 1, 2, 3);
+  problem.min_cp = *element(1, 1, 1, 2, 3, 4, 8);
   if (problem.min_cp > problem.ranks) problem.min_cp = problem.ranks;
   problem.tensor_parallel = *element(1, 1, 2, 3);
   problem.microbatch_multiple = *element(1, 1, 1, 2, 3, 4);
