@@ -72,8 +72,8 @@ std::vector<ScheduledPack> simulate_schedule(const ScheduleProblem& problem,
 ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule& schedule,
                                  const CostModel& cost, Barrier barrier);
 
-/// A bound below the makespan of every valid schedule of `problem`: the larger of area, longest
-/// sequence (and, with the full scheduler lab, the dual and fill bounds).
+/// No valid schedule of `problem` has a smaller makespan, with or without barriers: the tightest of
+/// the bounds of reference/lower_bound.h, which says how they come about.
 double lower_bound(const ScheduleProblem& problem, const CostModel& cost);
 
 }  // namespace dyncp

@@ -36,10 +36,18 @@ struct Share {
   }
 };
 
-struct Multipliers {
-  double communication = 0;  // in [0, 1]: t0 >= work + this * (ring - hidden) for each pack
-  double slot = 0;           // price of a rank slot: > 0 pays for filling, < 0 charges for using
+// How the packs of one size are priced.
+struct Pricing {
+  double communication = 1;  // in [0, 1]: t0 >= work + this * (ring - hidden) for each pack
   Share share;
+};
+
+// With more sizes (`interval`) the refinement would cost more than it brings.
+constexpr std::size_t kMostRefinedSizes = 24;
+
+struct Multipliers {
+  double slot = 0;  // price of a rank slot: > 0 pays for filling it, < 0 charges for using it
+  std::vector<Pricing> by_size;
 };
 
 // Sequences of one length, or of nearly one length, on each size. One row of every table a class.
@@ -126,43 +134,53 @@ class ClassTable {
     return longest;
   }
 
+  std::size_t classes() const { return count_.size(); }
+  std::size_t sizes() const { return sizes_.size(); }
+  double ranks() const { return ranks_; }
+  double count(std::size_t c) const { return count_[c]; }
+
+  Multipliers multipliers(double slot, const Pricing& pricing) const {
+    return {slot, std::vector<Pricing>(sizes_.size(), pricing)};
+  }
+
+  // What a sequence of class c pays at least when it runs on size s; infinity: it must not.
+  double price(std::size_t c, std::size_t s, double deadline, double slot,
+               const Pricing& pricing) const {
+    const SizeTerms& terms = sizes_[s];
+    const double alone = alone_[at(c, s)];
+    if (alone > deadline * (1 + 1e-12)) return kInfinity;
+    if (serial_) return (alone - slot) * terms.size;
+    const double linear = work_[at(c, s)] + pricing.communication * ring_[at(c, s)];
+    const double latency = pricing.communication * terms.ring_steps * terms.step_latency;
+    const double fixed = (latency - slot) * terms.size;
+    if (fixed <= 0) return linear + fixed;  // it leads its pack; one that joins pays `linear`
+    if (!pricing.share.by_time) {
+      return linear + fixed * pricing.share.of(tokens_[at(c, s)] / terms.capacity);
+    }
+    const double room = (deadline - latency) * terms.size;
+    if (room <= 0) return kInfinity;  // no pack of this size meets the deadline
+    return linear + fixed * pricing.share.of(std::max(0.0, linear) / room);
+  }
+
+  // What all sequences may pay in a schedule of `microbatches` microbatches and makespan `time`.
+  double limit(double time, std::int64_t microbatches, double slot) const {
+    const double deadline = time - launches(microbatches);
+    return ranks_ * (deadline - slot * double(microbatches)) * (1 + 1e-12) + 1e-9;
+  }
+
   // Whether (1) to (3) with these multipliers rule out every schedule of `microbatches`
   // microbatches and makespan at most `time`.
   bool excludes(double time, std::int64_t microbatches, const Multipliers& multipliers) const {
     const double deadline = time - launches(microbatches);
-    const double limit =
-        ranks_ * (deadline - multipliers.slot * double(microbatches)) * (1 + 1e-12) + 1e-9;
-    const double lambda = multipliers.communication;
-    double total = 0;
-    for (std::size_t c = 0; c < count_.size(); ++c) {
+    double total = all_extra_work_;
+    for (std::size_t c = 0; c < classes(); ++c) {
       double least = kInfinity;
-      for (std::size_t s = 0; s < sizes_.size(); ++s) {
-        const SizeTerms& terms = sizes_[s];
-        const double alone = alone_[at(c, s)];
-        if (alone > deadline * (1 + 1e-12)) continue;
-        if (serial_) {
-          least = std::min(least, (alone - multipliers.slot) * terms.size);
-          continue;
-        }
-        const double linear = work_[at(c, s)] + lambda * ring_[at(c, s)];
-        const double ring_latency = lambda * terms.ring_steps * terms.step_latency;
-        const double fixed = (ring_latency - multipliers.slot) * terms.size;
-        double price = linear;
-        if (fixed <= 0) {
-          price += fixed;  // it leads the pack; a joiner would pay `linear`, which is more
-        } else if (multipliers.share.by_time) {
-          const double room = (deadline - ring_latency) * terms.size;
-          if (room <= 0) continue;  // not even an empty pack of this size meets the deadline
-          price += fixed * multipliers.share.of(std::max(0.0, linear) / room);
-        } else {
-          price += fixed * multipliers.share.of(tokens_[at(c, s)] / terms.capacity);
-        }
-        least = std::min(least, price);
+      for (std::size_t s = 0; s < sizes(); ++s) {
+        least = std::min(least, price(c, s, deadline, multipliers.slot, multipliers.by_size[s]));
       }
-      if (least == kInfinity) return true;
-      total += count_[c] * least + extra_work_[c];
+      total += count_[c] * least;
     }
-    return total > limit;
+    return total > limit(time, microbatches, multipliers.slot);
   }
 
   // The smallest time, at least `from`, that the multipliers do not rule out.
@@ -183,6 +201,8 @@ class ClassTable {
     }
     return low;
   }
+
+  double all_extra_work() const { return all_extra_work_; }
 
  private:
   std::size_t at(std::size_t row, std::size_t size) const { return row * sizes_.size() + size; }
@@ -227,6 +247,7 @@ class ClassTable {
     }
     count_.push_back(count);
     extra_work_.push_back(one_length ? 0 : total_work - count * least_work);
+    all_extra_work_ += extra_work_.back();
   }
 
   bool serial_;
@@ -235,6 +256,7 @@ class ClassTable {
   std::int64_t multiple_;
   std::int64_t sequences_ = 0;
   std::int64_t fewest_ = 0;
+  double all_extra_work_ = 0;
   std::vector<SizeTerms> sizes_;
   std::vector<double> count_;       // sequences of the class
   std::vector<double> extra_work_;  // work of the class beyond count * work of its shortest
@@ -244,50 +266,141 @@ class ClassTable {
   std::vector<double> alone_;       // time of a pack of the shortest alone; infinity: does not fit
 };
 
-std::vector<Multipliers> multipliers_without_slots() {
-  std::vector<Multipliers> all;
+// Ways to price a size.
+std::vector<Pricing> all_pricings(std::initializer_list<double> communications) {
+  std::vector<Pricing> all;
   for (double threshold : {0.0, 0.25, 1.0 / 3, 0.5}) {
     for (bool by_time : {false, true}) {
-      for (double communication : {1.0, 0.75, 0.5, 0.25, 0.0}) {
-        all.push_back({communication, 0, {by_time, threshold}});
+      for (double communication : communications) {
+        all.push_back({communication, {by_time, threshold}});
       }
     }
   }
   return all;
 }
 
-// The largest time ruled out for exactly `microbatches` microbatches by multipliers whose slot
-// price is 0, times and fractions of the latency of a ring step (fill), or negative (capacity).
-double bound_at(const ClassTable& table, double from, std::int64_t microbatches, bool capacity) {
-  double best = from;
-  for (const Multipliers& m : multipliers_without_slots()) {
-    best = table.least_time(best, microbatches, m);
-  }
+// Slot prices worth trying: 0, times and fractions of the latency of a ring step (fill), and
+// negative ones of the order of what a slot takes (capacity).
+std::vector<double> slot_prices(const ClassTable& table, double time, std::int64_t microbatches,
+                                bool capacity) {
+  std::vector<double> prices{0};
   const double latency = table.step_latency_scale();
   for (double factor : {0.1, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 32.0}) {
+    prices.push_back(factor * latency);
+  }
+  if (!capacity) return prices;
+  const double slot_time =
+      std::max(0.0, time - table.launches(microbatches)) / double(microbatches);
+  for (double factor : {0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4}) {
+    prices.push_back(-factor * slot_time);
+  }
+  return prices;
+}
+
+// The largest time ruled out for exactly `microbatches` microbatches, all sizes priced alike.
+double bound_at(const ClassTable& table, double from, std::int64_t microbatches, bool capacity) {
+  double best = from;
+  for (const Pricing& pricing : all_pricings({1.0, 0.75, 0.5, 0.25, 0.0})) {
+    best = table.least_time(best, microbatches, table.multipliers(0, pricing));
+  }
+  for (double slot : slot_prices(table, best, microbatches, capacity)) {
     for (double communication : {1.0, 0.75, 0.5}) {
       for (bool by_time : {false, true}) {
-        best =
-            table.least_time(best, microbatches, {communication, factor * latency, {by_time, 0}});
-      }
-    }
-  }
-  if (capacity) {
-    const double slot_time =
-        std::max(0.0, best - table.launches(microbatches)) / double(microbatches);
-    for (double factor : {0.02, 0.05, 0.1, 0.2, 0.4}) {
-      for (double communication : {1.0, 0.5}) {
-        for (double threshold : {0.0, 0.25, 1.0 / 3, 0.5}) {
-          for (bool by_time : {false, true}) {
-            best = table.least_time(best, microbatches,
-                                    {communication, -factor * slot_time, {by_time, threshold}});
-          }
-        }
+        best = table.least_time(best, microbatches,
+                                table.multipliers(slot, {communication, {by_time, 0}}));
       }
     }
   }
   return best;
 }
+
+// The same with a pricing of its own for every size, improved size by size for each slot price.
+class Refinement {
+ public:
+  Refinement(const ClassTable& table, std::int64_t microbatches, double from)
+      : table_(table),
+        microbatches_(microbatches),
+        best_(from),
+        prices_(table.classes() * table.sizes()),
+        least_other_(table.classes()) {}
+
+  double run(bool capacity) {
+    const std::vector<Pricing> pricings = all_pricings({1.0, 0.5, 0.0});
+    for (double slot : slot_prices(table_, best_, microbatches_, capacity)) {
+      multipliers_ = table_.multipliers(slot, {1.0, {true, 0}});
+      double paid_before = 0;
+      for (int pass = 0; pass < 2; ++pass) {
+        price_all();
+        double paid = 0;
+        for (std::size_t s = 0; s < table_.sizes(); ++s) paid = improve(s, pricings);
+        const double limit = table_.limit(best_, microbatches_, slot);
+        if (paid > limit) {
+          best_ = table_.least_time(best_, microbatches_, multipliers_);
+        } else if (paid < limit - kHopeless * best_ * table_.ranks() ||
+                   paid <= paid_before * (1 + 1e-6)) {
+          break;
+        }
+        paid_before = paid;
+      }
+    }
+    return best_;
+  }
+
+ private:
+  // A slot price so far (in shares of all rank time) from ruling anything out is given up.
+  static constexpr double kHopeless = 0.02;
+
+  double& price(std::size_t c, std::size_t s) { return prices_[c * table_.sizes() + s]; }
+  double deadline() const { return best_ - table_.launches(microbatches_); }
+
+  void price_all() {
+    for (std::size_t c = 0; c < table_.classes(); ++c) {
+      for (std::size_t s = 0; s < table_.sizes(); ++s) {
+        price(c, s) = table_.price(c, s, deadline(), multipliers_.slot, multipliers_.by_size[s]);
+      }
+    }
+  }
+
+  // Picks the pricing of one size under which all sequences pay most; returns what they pay.
+  double improve(std::size_t s, const std::vector<Pricing>& pricings) {
+    for (std::size_t c = 0; c < table_.classes(); ++c) {
+      double least = kInfinity;
+      for (std::size_t other = 0; other < table_.sizes(); ++other) {
+        if (other != s) least = std::min(least, price(c, other));
+      }
+      least_other_[c] = least;
+    }
+    double most = total(s, multipliers_.by_size[s]);
+    for (const Pricing& pricing : pricings) {
+      const double paid = total(s, pricing);
+      if (paid > most * (1 + 1e-12)) {
+        most = paid;
+        multipliers_.by_size[s] = pricing;
+      }
+    }
+    for (std::size_t c = 0; c < table_.classes(); ++c) {
+      price(c, s) = table_.price(c, s, deadline(), multipliers_.slot, multipliers_.by_size[s]);
+    }
+    return most;
+  }
+
+  double total(std::size_t s, const Pricing& pricing) const {
+    double total = 0;
+    for (std::size_t c = 0; c < table_.classes(); ++c) {
+      total +=
+          table_.count(c) *
+          std::min(least_other_[c], table_.price(c, s, deadline(), multipliers_.slot, pricing));
+    }
+    return total;
+  }
+
+  const ClassTable& table_;
+  std::int64_t microbatches_;
+  double best_;
+  Multipliers multipliers_;
+  std::vector<double> prices_;  // [class][size]
+  std::vector<double> least_other_;
+};
 
 // Bisection stops just below the threshold; the last rounding is given away.
 double rounded_down(double bound) { return bound * (1 - 1e-9); }
@@ -300,7 +413,7 @@ double longest(const ClassTable& table) {
   return table.longest_alone() + table.launches(table.fewest_microbatches());
 }
 
-double fill(const ClassTable& table) {
+double fill(const ClassTable& table, bool refined) {
   double best = kInfinity;
   std::int64_t microbatches = table.fewest_microbatches();
   for (int step = 0;; ++step, microbatches += table.multiple()) {
@@ -312,7 +425,11 @@ double fill(const ClassTable& table) {
     // The last round drops the one argument that weakens with more microbatches, and so stands for
     // all that follow.
     const bool last = step == 7 || microbatches + table.multiple() > table.sequences();
-    best = std::min(best, bound_at(table, from, microbatches, !table.serial() && step < 7));
+    const bool capacity = !table.serial() && step < 7;
+    double bound = bound_at(table, from, microbatches, capacity);
+    if (refined && bound < best && table.sizes() <= kMostRefinedSizes)
+      bound = Refinement(table, microbatches, bound).run(capacity);
+    best = std::min(best, bound);
     if (last) return best;
   }
 }
@@ -356,19 +473,20 @@ double dual_bound(const ScheduleProblem& problem, const CostModel& cost) {
   const ClassTable table(problem, cost);
   if (table.sequences() == 0) return 0;
   double best = std::max(area(table), longest(table));
-  for (const Multipliers& m : multipliers_without_slots()) {
-    best = table.least_time(best, table.fewest_microbatches(), m);
+  for (const Pricing& pricing : all_pricings({1.0, 0.75, 0.5, 0.25, 0.0})) {
+    best = table.least_time(best, table.fewest_microbatches(), table.multipliers(0, pricing));
   }
   return rounded_down(best);
 }
 
 double fill_bound(const ScheduleProblem& problem, const CostModel& cost, std::size_t most_classes) {
   const ClassTable table(problem, cost, most_classes);
-  return table.sequences() == 0 ? 0 : rounded_down(fill(table));
+  return table.sequences() == 0 ? 0 : rounded_down(fill(table, false));
 }
 
 double lower_bound(const ScheduleProblem& problem, const CostModel& cost) {
-  return fill_bound(problem, cost);  // starts from the larger of area and longest at every M
+  const ClassTable table(problem, cost);
+  return table.sequences() == 0 ? 0 : rounded_down(fill(table, true));
 }
 
 }  // namespace dyncp

@@ -10,7 +10,7 @@
 namespace dyncp {
 namespace {
 
-const DefaultCases kCases(1000);
+const DefaultCases kCases(500);
 
 constexpr double kRoundoff = 1 + 1e-9;
 
