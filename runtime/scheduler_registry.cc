@@ -7,6 +7,7 @@
 
 #include "reference/error.h"
 #include "runtime/scheduler.h"
+#include "runtime/schedulers/dyncp.h"
 #include "runtime/schedulers/megatron_balanced.h"
 #include "runtime/schedulers/megatron_packing_aware.h"
 #include "runtime/schedulers/static_best.h"
@@ -19,8 +20,9 @@ const std::vector<const Scheduler*>& schedulers() {
   static const StaticBest static_best;
   static const MegatronBalanced megatron_balanced;
   static const MegatronPackingAware megatron_packing_aware;
-  static const std::vector<const Scheduler*> all = {&static_packing, &static_best,
-                                                    &megatron_balanced, &megatron_packing_aware};
+  static const DyncpScheduler own;
+  static const std::vector<const Scheduler*> all = {
+      &static_packing, &static_best, &megatron_balanced, &megatron_packing_aware, &own};
   return all;
 }
 

@@ -1,16 +1,20 @@
 // Which search an instance gets, and what follows when it finds nothing.
 #include "runtime/schedulers/dyncp.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/error.h"
 #include "reference/lower_bound.h"
 #include "reference/optimum.h"
+#include "reference/schedule_check.h"
 #include "runtime/schedulers/dyncp_exhaustive.h"
 #include "runtime/schedulers/dyncp_fallback.h"
 #include "runtime/schedulers/dyncp_search.h"
+#include "runtime/schedulers/megatron_packing_aware.h"
 
 namespace dyncp {
 
@@ -46,23 +50,33 @@ constexpr int kFeasibilityItems = 10;
 constexpr int kOptimumRanks = 6;
 constexpr int kOptimumItems = 6;
 
-// The optimum of all schedules on any groups. REQUIRES: within the limits of find_optimum.
-std::optional<Schedule> solve_any_groups(const Instance& instance, const DyncpOptions& options) {
-  // Longest first, so that the answer does not depend on the order of the lengths.
+// The instance with its sequences longest first, so that what is found for it does not depend on the
+// order of the lengths. Its ids are items.
+ScheduleProblem sorted_problem(const Instance& instance) {
   ScheduleProblem sorted = instance.problem();
   sorted.lengths.clear();
   for (int item = 0; item < instance.items(); ++item) {
     sorted.lengths.push_back(
         instance.problem().lengths[static_cast<std::size_t>(instance.id(item))]);
   }
-  auto optimum = find_optimum(sorted, options.cost, options.barrier);
-  if (!optimum) return std::nullopt;
-  for (Microbatch& microbatch : optimum->schedule.microbatches) {
+  return sorted;
+}
+
+// A schedule of the items as one of the sequences.
+Schedule with_ids(const Instance& instance, Schedule schedule) {
+  for (Microbatch& microbatch : schedule.microbatches) {
     for (Assignment& assignment : microbatch) {
       for (int& sequence : assignment.sequences) sequence = instance.id(sequence);
     }
   }
-  return optimum->schedule;
+  return schedule;
+}
+
+// The optimum of all schedules on any groups. REQUIRES: within the limits of find_optimum.
+std::optional<Schedule> solve_any_groups(const Instance& instance, const DyncpOptions& options) {
+  const auto optimum = find_optimum(sorted_problem(instance), options.cost, options.barrier);
+  if (!optimum) return std::nullopt;
+  return with_ids(instance, optimum->schedule);
 }
 
 // The optimum of all schedules on the trees. REQUIRES: few sequences.
@@ -103,29 +117,71 @@ std::string_view DyncpScheduler::summary() const {
   return "dyncp's own: deadline, repair and local search on nested groups; valid in every domain";
 }
 
+namespace {
+
+// Up to here the rivals' schedules are compared with ours at every effort.
+constexpr int kRivalItems = 4096;
+
+double makespan_of(const ScheduleProblem& problem, const Schedule& schedule,
+                   const DyncpOptions& options) {
+  double makespan = 0;
+  for (const ScheduledPack& pack :
+       simulate_schedule(problem, schedule, options.cost, options.barrier)) {
+    makespan = std::max(makespan, pack.end);
+  }
+  return makespan;
+}
+
+// The rival's schedule if it is valid for this problem.
+std::optional<Schedule> valid_schedule(const Scheduler& rival, const ScheduleProblem& problem) {
+  try {
+    Schedule schedule = rival.schedule(problem);
+    if (check_schedule(problem, schedule).empty()) return schedule;
+  } catch (const Infeasible&) {
+    // It has no answer where ours may have one.
+  }
+  return std::nullopt;
+}
+
+Schedule schedule_many(const Instance& instance, const std::vector<Tree>& trees,
+                       const DyncpOptions& options) {
+  const ScheduleProblem& problem = instance.problem();
+  const double bound = options.effort == Effort::kBest ? lower_bound(problem, options.cost)
+                                                       : fill_bound(problem, options.cost);
+  std::optional<Schedule> best =
+      nested::search(instance, trees, options.barrier, options.effort, bound);
+  for (const Tree& tree : trees) {
+    if (best) break;
+    Plan plan(instance, tree);
+    if (nested::place_somehow(plan)) best = plan.schedule();
+  }
+  if (instance.items() <= kRivalItems || options.effort == Effort::kBest) {
+    const MegatronPackingAware rival;
+    const auto other = valid_schedule(rival, sorted_problem(instance));
+    if (other) {
+      Schedule schedule = with_ids(instance, *other);
+      if (!best || makespan_of(problem, schedule, options) < makespan_of(problem, *best, options)) {
+        best = std::move(schedule);
+      }
+    }
+  }
+  if (best) return *best;
+  const bool searched = nested::has_few_rows(instance, kFeasibilityItems);
+  if (searched) best = nested::solve_rows(instance, trees);
+  if (best) return *best;
+  throw Infeasible(nested::why_infeasible(instance, searched));
+}
+
+}  // namespace
+
 Schedule DyncpScheduler::schedule(const ScheduleProblem& problem) const {
   require_valid(problem);
   const Instance instance(problem, options_.cost);
   if (instance.items() == 0) return {};
   const std::vector<Tree> trees = nested::make_trees(instance);
-
-  if (instance.items() <= kExactItems) {
-    if (auto schedule = solve_small(instance, trees, options_)) return *schedule;
-    throw Infeasible(nested::why_infeasible(instance, nested::has_few_rows(instance, kExactItems)));
-  }
-  const double bound = lower_bound(problem, options_.cost);
-  if (auto schedule = nested::search(instance, trees, options_.barrier, options_.effort, bound)) {
-    return *schedule;
-  }
-  for (const Tree& tree : trees) {
-    Plan plan(instance, tree);
-    if (nested::place_somehow(plan)) return plan.schedule();
-  }
-  const bool searched = nested::has_few_rows(instance, kFeasibilityItems);
-  if (searched) {
-    if (auto schedule = nested::solve_rows(instance, trees)) return *schedule;
-  }
-  throw Infeasible(nested::why_infeasible(instance, searched));
+  if (instance.items() > kExactItems) return schedule_many(instance, trees, options_);
+  if (auto schedule = solve_small(instance, trees, options_)) return *schedule;
+  throw Infeasible(nested::why_infeasible(instance, nested::has_few_rows(instance, kExactItems)));
 }
 
 }  // namespace dyncp

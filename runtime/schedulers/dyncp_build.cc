@@ -79,7 +79,7 @@ class Builder {
     int count_above = 0, count_own = 0, count_below = 0;
     double path = 0;  // above + below
     double room = 0;  // most tokens that a pack of the node can take, < 0: none
-    std::vector<int> packs;
+    std::vector<std::pair<double, int>> open;  // (room, pack) of its packs, ascending
   };
   struct Block {
     double least_path = 0;
@@ -101,24 +101,17 @@ class Builder {
   bool may_open(int v) const {
     return state_[at(v)].count_above + state_[at(v)].count_below < microbatches_;
   }
-  bool has_place(const OpenPack& pack) const {
-    return static_cast<int>(pack.items.size()) < instance_.max_count();
-  }
-  double capacity_left(const OpenPack& pack, int level) const {
-    return instance_.serial() ? kInfinity : instance_.capacity(level) - pack.load.tokens;
+  double full_room(int level) const {
+    return instance_.serial() ? kInfinity : instance_.capacity(level);
   }
 
   void refresh_room(int v) {
-    const int level = tree_.node(v).level;
-    double room = -1;
+    NodeState& node = state(v);
     if (may_open(v)) {
-      room = instance_.serial() ? kInfinity : instance_.capacity(level);
+      node.room = full_room(tree_.node(v).level);
     } else {
-      for (int p : state(v).packs) {
-        if (has_place(packs_[at(p)])) room = std::max(room, capacity_left(packs_[at(p)], level));
-      }
+      node.room = node.open.empty() ? -1 : node.open.back().first;
     }
-    state(v).room = room;
   }
 
   void refresh_block(int v) {
@@ -226,25 +219,34 @@ class Builder {
     return best;
   }
 
-  // The pack of a node that the item joins.
+  // The pack of a node that the item joins: evenly the one with most room, else with least.
   int choose_pack(int v, std::size_t row) const {
     const NodeState& node = state_[at(v)];
     const double tokens = row_loads_[row].tokens;
     const bool evenly = tree_.is_leaf(v) && !options_.best_fit;
     if (evenly && may_open(v)) return kNewPack;
-    int best = kNoPack;
-    double best_left = 0;
-    for (int p : node.packs) {
-      const OpenPack& pack = packs_[at(p)];
-      const double left = capacity_left(pack, tree_.node(v).level);
-      if (left < tokens || !has_place(pack)) continue;
-      if (best == kNoPack || (evenly ? left > best_left : left < best_left)) {
-        best = p;
-        best_left = left;
-      }
-    }
-    if (best == kNoPack && may_open(v)) return kNewPack;
-    return best;
+    const auto tightest =
+        std::lower_bound(node.open.begin(), node.open.end(), std::pair(tokens, -1));
+    if (tightest != node.open.end()) return evenly ? node.open.back().second : tightest->second;
+    return may_open(v) ? kNewPack : kNoPack;
+  }
+
+  // Takes the pack out of the open ones of its node, or puts it (back) among them.
+  void close(int p) {
+    std::vector<std::pair<double, int>>& open = state(packs_[at(p)].node).open;
+    open.erase(std::lower_bound(open.begin(), open.end(), std::pair(room_of(p), p)));
+  }
+  void reopen(int p) {
+    const OpenPack& pack = packs_[at(p)];
+    if (static_cast<int>(pack.items.size()) >= instance_.max_count()) return;
+    std::vector<std::pair<double, int>>& open = state(pack.node).open;
+    const std::pair entry(room_of(p), p);
+    open.insert(std::lower_bound(open.begin(), open.end(), entry), entry);
+  }
+  double room_of(int p) const {
+    const OpenPack& pack = packs_[at(p)];
+    const double room = full_room(tree_.node(pack.node).level);
+    return instance_.serial() ? room : room - pack.load.tokens;
   }
 
   double added_time(int v, int p, std::size_t row) const {
@@ -257,16 +259,19 @@ class Builder {
   void put(int item, int v, int p, std::size_t row) {
     const double added = added_time(v, p, row);
     if (p == kNewPack) {
-      state(v).packs.push_back(static_cast<int>(packs_.size()));
+      const int opened = static_cast<int>(packs_.size());
       packs_.push_back({v, row_loads_[row], added, {item}});
+      reopen(opened);
       empty_slots_ -= tree_.node(v).size;
       change(v, added, 1);
       return;
     }
+    close(p);
     OpenPack& pack = packs_[at(p)];
     pack.load += row_loads_[row];
     pack.time += added;
     pack.items.push_back(item);
+    reopen(p);
     change(v, added, 0);
   }
 

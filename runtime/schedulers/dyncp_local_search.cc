@@ -10,17 +10,7 @@ namespace {
 class LocalSearch {
  public:
   LocalSearch(Plan& plan, Budget& budget)
-      : plan_(plan),
-        tree_(plan.tree()),
-        instance_(plan.instance()),
-        budget_(budget),
-        root_of_(static_cast<std::size_t>(tree_.nodes())),
-        limit_(tree_.roots().size()) {
-    for (std::size_t r = 0; r < tree_.roots().size(); ++r) {
-      const int root = tree_.roots()[r];
-      std::fill(root_of_.begin() + root, root_of_.begin() + tree_.node(root).end, r);
-    }
-  }
+      : plan_(plan), tree_(plan.tree()), instance_(plan.instance()), budget_(budget) {}
 
   int run(double good_enough) {
     const std::vector<int>& roots = tree_.roots();
@@ -38,7 +28,7 @@ class LocalSearch {
 
  private:
   // More packs than this are not all tried as targets: those on the lightest paths are.
-  static constexpr std::size_t kMostTargets = 600;
+  static constexpr std::size_t kMostTargets = 150;
 
   enum class Kind { kNone, kMove, kSwap, kLift, kDrop };
   struct Step {
@@ -55,9 +45,6 @@ class LocalSearch {
   };
 
   bool step(int root) {
-    for (std::size_t r = 0; r < limit_.size(); ++r) {
-      limit_[r] = plan_.load_below(tree_.roots()[r]);
-    }
     const int leaf = plan_.critical_leaf(root);
     best_ = Step{};
     best_.excess = -1e-9 * plan_.path(leaf);
@@ -74,10 +61,7 @@ class LocalSearch {
     return best_.kind != Kind::kNone;
   }
 
-  double excess(int v) const {
-    const auto i = static_cast<std::size_t>(v);
-    return plan_.path(v) - limit_[root_of_[i]];
-  }
+  double excess(int v) const { return plan_.excess(v); }
 
   void choose_targets() {
     targets_.clear();
@@ -315,8 +299,6 @@ class LocalSearch {
   const Tree& tree_;
   const Instance& instance_;
   Budget& budget_;
-  std::vector<std::size_t> root_of_;  // by node: the position of its root
-  std::vector<double> limit_;         // by root: its heaviest path
   std::vector<int> targets_;
   Step best_;
 };

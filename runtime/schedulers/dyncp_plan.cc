@@ -46,7 +46,12 @@ void Plan::change(int v, double time, int count) {
 }
 
 int Plan::add_pack(int node, std::vector<int> items) {
-  const int index = packs();
+  if (removed_.empty()) {
+    removed_.push_back(packs());
+    packs_.emplace_back();
+  }
+  const int index = removed_.back();
+  removed_.pop_back();
   std::sort(items.begin(), items.end());
   Pack pack;
   pack.node = node;
@@ -54,7 +59,7 @@ int Plan::add_pack(int node, std::vector<int> items) {
   pack.time = time_of(pack.load, node);
   pack.items = std::move(items);
   change(node, pack.time, 1);
-  packs_.push_back(std::move(pack));
+  packs_[at(index)] = std::move(pack);
   on_node_[at(node)].push_back(index);
   return index;
 }
@@ -65,6 +70,7 @@ void Plan::remove_pack(int p) {
   peers.erase(std::find(peers.begin(), peers.end(), p));
   change(pack.node, -pack.time, -1);
   pack = Pack{};
+  removed_.push_back(p);
 }
 
 void Plan::set_items(int p, std::vector<int> items) {
@@ -79,6 +85,7 @@ void Plan::set_items(int p, std::vector<int> items) {
 
 void Plan::clear() {
   packs_.clear();
+  removed_.clear();
   for (std::vector<int>& packs : on_node_) packs.clear();
   for (auto* sums : {&own_, &above_, &below_}) std::fill(sums->begin(), sums->end(), 0.0);
   for (auto* counts : {&count_own_, &count_above_, &count_below_}) {

@@ -47,10 +47,8 @@ class Plan {
 
   /// Heaviest path through v, without launches.
   double path(int v) const { return above_[at(v)] + below_[at(v)]; }
-  /// Sum of the packs on v and of those on its ancestors.
-  double load_to(int v) const { return above_[at(v)] + own_[at(v)]; }
-  /// Sum of the packs on v.
-  double load_on(int v) const { return own_[at(v)]; }
+  /// What the heaviest path through v is above the heaviest of its tree: never positive.
+  double excess(int v) const { return path(v) - below_[at(tree_.node(v).root)]; }
   double load_above(int v) const { return above_[at(v)]; }
   /// Heaviest path from v (included) down.
   double load_below(int v) const { return below_[at(v)]; }
@@ -94,6 +92,7 @@ class Plan {
   const Instance& instance_;
   const Tree& tree_;
   std::vector<Pack> packs_;
+  std::vector<int> removed_;  // indices of packs_ free to be used again
   std::vector<std::vector<int>> on_node_;
   std::vector<double> own_, above_, below_;
   std::vector<int> count_own_, count_above_, count_below_;

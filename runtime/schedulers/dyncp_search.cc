@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/schedulers/dyncp_build.h"
+#include "runtime/schedulers/dyncp_improve.h"
 #include "runtime/schedulers/dyncp_repair.h"
 
 namespace dyncp::nested {
@@ -19,27 +20,54 @@ struct Grid {
   int counts = 1;                 // numbers of microbatches, from the fewest up
   bool both_fits = false;         // BuildOptions::best_fit also true
   bool both_finds = false;        // BuildOptions::first_fit also true
-  std::size_t searches = 1;       // plans that local search starts from
+  int most_placements = 0;        // sequences placed by all passes on a tree; one pass in any case
+  std::size_t searches = 1;       // plans that are descended from
+  int patience = 0;               // ImproveOptions::patience
+  std::size_t kicked = 0;         // plans that are kicked after that
+  int kicks = 0;                  // ImproveOptions::kicks
   double good_enough = 1.002;     // stop at this multiple of the bound
   std::int64_t evaluations = 0;
 };
 
-// Above this many sequences a second pass costs more than it brings.
-constexpr int kManyItems = 20'000;
+// With more sequences a rank, packs of one sequence each are no candidates.
+constexpr int kManyPerRank = 4;
 
-Grid grid_of(Effort effort, const Instance& instance) {
-  if (instance.items() > kManyItems) {
-    return {{1.0}, {1.02}, 2, false, false, 1, 1.002, 1'000'000};
-  }
+Grid grid_of(Effort effort) {
+  Grid grid;
   switch (effort) {
     case Effort::kFast:
-      return {{1.0}, {1.02}, 2, false, false, 1, 1.002, 200'000};
+      grid.patiences = {1.0};
+      grid.stretches = {1.02};
+      grid.counts = 2;
+      grid.most_placements = 50'000;
+      grid.evaluations = 200'000;
+      break;
     case Effort::kDefault:
-      return {{1.0, 0.5}, {1.0, 1.06, 1.2}, 4, true, false, 3, 1.002, 1'000'000};
+      grid.patiences = {1.0, 0.5};
+      grid.stretches = {1.02, 1.12};
+      grid.counts = 3;
+      grid.both_fits = true;
+      grid.most_placements = 100'000;
+      grid.searches = 3;
+      grid.patience = 10;
+      grid.evaluations = 600'000;
+      break;
     case Effort::kBest:
+      grid.patiences = {1.0, 0.6, 0.35};
+      grid.stretches = {1.0, 1.03, 1.08, 1.16, 1.3};
+      grid.counts = 6;
+      grid.both_fits = true;
+      grid.both_finds = true;
+      grid.most_placements = 500'000;
+      grid.searches = 6;
+      grid.patience = 30;
+      grid.kicked = 2;
+      grid.kicks = 1000;
+      grid.good_enough = 1.0005;
+      grid.evaluations = 25'000'000;
       break;
   }
-  return {{1.0, 0.6, 0.35}, {1.0, 1.03, 1.08, 1.16, 1.3}, 6, true, true, 6, 1.0005, 20'000'000};
+  return grid;
 }
 
 struct Candidate {
@@ -55,7 +83,7 @@ class Search {
       : instance_(instance),
         barrier_(barrier),
         bound_(bound),
-        grid_(grid_of(effort, instance)),
+        grid_(grid_of(effort)),
         budget_{grid_.evaluations} {
     for (const Tree& tree : trees) trees_.push_back(&tree);
   }
@@ -66,69 +94,142 @@ class Search {
     const int step =
         static_cast<int>(round_up(static_cast<std::int64_t>(std::ceil(0.09 * fewest)), multiple));
     for (const Tree* tree : trees_) {
+      std::vector<Target> targets;
       for (int i = 0; i < grid_.counts; ++i) {
         const int microbatches = fewest + i * step;
         if (microbatches > instance_.most_microbatches()) break;
         if (barrier_ == Barrier::kMicrobatch) {
           forests_.push_back(std::make_unique<Tree>(Tree::forest(instance_, *tree, microbatches)));
-          build_all(*forests_.back(), microbatches);
-        } else {
-          build_all(*tree, microbatches);
         }
+        targets.push_back(
+            {barrier_ == Barrier::kMicrobatch ? forests_.back().get() : tree, microbatches});
       }
+      build_all(targets);
     }
     if (candidates_.empty()) return std::nullopt;
-    std::stable_sort(
-        candidates_.begin(), candidates_.end(),
-        [](const Candidate& a, const Candidate& b) { return a.makespan < b.makespan; });
-    Candidate best = candidates_.front();
-    std::size_t searched = 0;
-    double last = 0;
-    for (const Candidate& candidate : candidates_) {
-      if (searched == grid_.searches || good_enough(best.makespan)) break;
-      if (candidate.makespan <= last * (1 + 1e-9)) continue;  // the same plan once more
-      last = candidate.makespan;
-      ++searched;
-      Plan plan(instance_, *candidate.tree);
-      plan.restore(candidate.packing);
-      local_search(plan, grid_.good_enough * bound_, budget_);
-      if (plan.makespan() < best.makespan) {
-        best = {candidate.tree, plan.packing(), plan.makespan()};
-      }
-    }
-    Plan plan(instance_, *best.tree);
-    plan.restore(best.packing);
+    sort_candidates();
+    improve_best();
+    Plan plan(instance_, *candidates_.front().tree);
+    plan.restore(candidates_.front().packing);
     return plan.schedule();
   }
 
  private:
   bool good_enough(double makespan) const { return makespan <= grid_.good_enough * bound_; }
 
-  void build_all(const Tree& tree, int microbatches) {
-    const double launches = microbatches * instance_.launch();
-    const double launches_in_bound = instance_.fewest_microbatches() * instance_.launch();
-    for (double patience : grid_.patiences) {
-      for (double stretch : grid_.stretches) {
-        double deadline = bound_ * stretch - launches_in_bound + launches;
-        BuildOptions options;
-        options.microbatches = microbatches;
-        if (tree.is_forest()) {
-          deadline = (deadline - launches) / microbatches + instance_.launch();
-          options.microbatches = 1;
-        }
-        options.deadline = deadline;
-        options.patience = patience;
-        for (bool best_fit : {false, true}) {
-          for (bool first_fit : {false, true}) {
-            if ((best_fit && !grid_.both_fits) || (first_fit && !grid_.both_finds)) continue;
-            options.best_fit = best_fit;
-            options.first_fit = first_fit;
-            if (!candidates_.empty() && good_enough(least_)) return;
-            add(tree, options);
+  // Descends from the best plans, then searches on around the very best.
+  void improve_best() {
+    Random random(1);
+    const ImproveOptions descent{grid_.good_enough * bound_, grid_.patience, 0};
+    std::size_t descended = 0;
+    double last = 0;
+    for (Candidate& candidate : candidates_) {
+      if (descended == grid_.searches || good_enough(least_)) break;
+      if (candidate.makespan <= last * (1 + 1e-9)) continue;  // the same plan once more
+      last = candidate.makespan;
+      ++descended;
+      improve(candidate, descent, random);
+    }
+    sort_candidates();
+    for (std::size_t i = 0; i < std::min(candidates_.size(), grid_.kicked); ++i) {
+      if (good_enough(least_)) break;
+      ImproveOptions kicked = descent;
+      kicked.kicks = grid_.kicks;
+      improve(candidates_[i], kicked, random);
+    }
+    sort_candidates();
+  }
+
+  void improve(Candidate& candidate, const ImproveOptions& options, Random& random) {
+    Plan plan(instance_, *candidate.tree);
+    plan.restore(candidate.packing);
+    nested::improve(plan, options, random, budget_);
+    candidate.packing = plan.packing();
+    candidate.makespan = plan.makespan();
+    least_ = std::min(least_, candidate.makespan);
+  }
+
+  void sort_candidates() {
+    std::stable_sort(
+        candidates_.begin(), candidates_.end(),
+        [](const Candidate& a, const Candidate& b) { return a.makespan < b.makespan; });
+  }
+
+  // A tree (or forest) and the number of microbatches wanted on it.
+  struct Target {
+    const Tree* tree = nullptr;
+    int microbatches = 0;
+  };
+
+  // The grid, the more promising choices first.
+  void build_all(const std::vector<Target>& targets) {
+    int builds = grid_.most_placements / instance_.items();
+    for (bool best_fit : {false, true}) {
+      for (bool first_fit : {false, true}) {
+        if ((best_fit && !grid_.both_fits) || (first_fit && !grid_.both_finds)) continue;
+        for (double patience : grid_.patiences) {
+          for (double stretch : grid_.stretches) {
+            for (const Target& target : targets) {
+              if ((builds-- <= 0 && !candidates_.empty()) || good_enough(least_)) return;
+              BuildOptions options = options_for(target, stretch);
+              options.patience = patience;
+              options.best_fit = best_fit;
+              options.first_fit = first_fit;
+              add(*target.tree, options);
+              if (!best_fit && !first_fit) add_singles(*target.tree, options);
+            }
           }
         }
       }
     }
+  }
+
+  BuildOptions options_for(const Target& target, double stretch) const {
+    const double launches = target.microbatches * instance_.launch();
+    const double launches_in_bound = instance_.fewest_microbatches() * instance_.launch();
+    BuildOptions options;
+    options.microbatches = target.microbatches;
+    options.deadline = bound_ * stretch - launches_in_bound + launches;
+    if (target.tree->is_forest()) {  // every tree gets an equal part
+      options.microbatches = 1;
+      options.deadline = (options.deadline - launches) / target.microbatches + instance_.launch();
+    }
+    return options;
+  }
+
+  // Every sequence a pack of its own, on the cheapest size that meets the deadline.
+  void add_singles(const Tree& tree, const BuildOptions& options) {
+    if (tree.is_forest() || instance_.items() > kManyPerRank * instance_.ranks()) return;
+    const double limit =
+        options.patience * (options.deadline - options.microbatches * instance_.launch());
+    std::vector<LoosePack> packs;
+    for (int item = 0; item < instance_.items(); ++item) {
+      int cheapest = -1;
+      int fastest = -1;
+      double least_area = kInfinity;
+      double least_time = kInfinity;
+      for (int level : tree.levels()) {
+        if (level < instance_.first_level(item)) continue;
+        const double time = instance_.time(instance_.load(item, level), level);
+        if (time < least_time) {
+          least_time = time;
+          fastest = level;
+        }
+        const double area = time * instance_.size(level);
+        if (time <= limit && area < least_area) {
+          least_area = area;
+          cheapest = level;
+        }
+      }
+      packs.push_back({{item}, cheapest >= 0 ? cheapest : fastest});
+    }
+    Plan plan(instance_, tree);
+    if (place_by_size(plan, std::move(packs), options.microbatches)) keep(plan);
+  }
+
+  void keep(const Plan& plan) {
+    candidates_.push_back({&plan.tree(), plan.packing(), plan.makespan()});
+    least_ = std::min(least_, plan.makespan());
   }
 
   void add(const Tree& tree, const BuildOptions& options) {

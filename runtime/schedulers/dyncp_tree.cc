@@ -36,6 +36,8 @@ void Tree::derive(const Instance& instance) {
     Node& node = nodes_[static_cast<std::size_t>(v)];
     if (node.parent >= 0) nodes_[static_cast<std::size_t>(node.parent)].children.push_back(v);
     if (node.level < 0) continue;
+    const bool is_root = node.parent < 0 || this->node(node.parent).level < 0;
+    node.root = is_root ? v : this->node(node.parent).root;
     node.level =
         static_cast<int>(std::lower_bound(sizes.begin(), sizes.end(), node.size) - sizes.begin());
     nodes_of_[static_cast<std::size_t>(node.level)].push_back(v);

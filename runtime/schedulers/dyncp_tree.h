@@ -18,6 +18,7 @@ struct Node {
   int end = 0;                     // nodes this..end-1 are this node and all below it (preorder)
   std::vector<int> children = {};  // by first rank; empty: a leaf, whose ranks always run together
   int shape = 0;                   // nodes of one shape have equal subtrees
+  int root = 0;                    // the root of its tree
 };
 
 class Tree {

@@ -14,6 +14,7 @@
 #include "reference/optimum.h"
 #include "reference/schedule_check.h"
 #include "runtime/schedulers/dyncp.h"
+#include "runtime/schedulers/megatron_packing_aware.h"
 
 namespace dyncp {
 namespace {
@@ -106,6 +107,24 @@ RC_GTEST_PROP(Dyncp, HasOneShapeForEveryOrderOfTheLengths, ()) {
   const auto second = schedule(shuffled, options);
   RC_ASSERT(first.has_value() == second.has_value());
   if (first) RC_ASSERT(shape(problem, *first) == shape(shuffled, *second));
+}
+
+RC_GTEST_PROP(Dyncp, IsNeverAboveAValidScheduleOfMegatronPackingAware, ()) {
+  const int ranks = *uniform(1, 64);
+  const ScheduleProblem problem = small_instance({.ranks = ranks, .sequences = 4 * ranks});
+  std::optional<Schedule> rival;
+  try {
+    rival = MegatronPackingAware().schedule(problem);
+  } catch (const Infeasible&) {
+  }
+  if (!rival || !check_schedule(problem, *rival).empty()) return;
+  const DyncpOptions options = any_options();
+  const auto found = schedule(problem, options);
+  RC_ASSERT(found.has_value());
+  const auto makespan = [&](const Schedule& candidate) {
+    return schedule_quality(problem, candidate, options.cost, options.barrier).makespan;
+  };
+  RC_ASSERT(makespan(*found) <= makespan(*rival) * (1 + 1e-12));
 }
 
 }  // namespace
