@@ -73,7 +73,7 @@ void expect_scope(std::string_view name, int ranks, const ScheduleProblem& proto
   }
   EXPECT_EQ(scope.undecided, 0);
   EXPECT_EQ(scope.answered + scope.refused, 3 * 11111);
-  EXPECT_GT(scope.answered, 1000);
+  EXPECT_GT(scope.answered, 500);  // few fit on one rank with padding and pairs of microbatches
   // On 3 ranks static packing knows only size 1.
   const bool groups = ranks > 1 && !(name == "static-packing" && ranks == 3);
   EXPECT_GE(scope.grouped, groups ? 1000 : 0);
