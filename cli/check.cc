@@ -4,9 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <set>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/case_options.h"
@@ -21,146 +20,105 @@ namespace dyncp {
 namespace {
 
 struct Options {
-  Problem problem;
-  std::vector<std::string> sweeps;  // "cp=1,2,4"
+  ProblemWords problem;
+  std::vector<std::string> sweeps;
   std::string batch;
   std::string candidate;
-  double deadline_s = 30;
-  bool verbose = false;
+  RunSettings run;
   ReportFiles files;
 };
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
-// Every combination of the swept values, the last sweep fastest.
-std::vector<Problem> cross_product(const Driver& driver, const Problem& base,
-                                   const std::vector<std::string>& sweeps) {
-  std::vector<Problem> problems = {base};
-  std::set<std::string> seen;
-  for (const std::string& sweep : sweeps) {
-    const std::size_t equals = sweep.find('=');
-    if (equals == std::string::npos || equals + 1 == sweep.size()) {
-      throw InvalidInput("--sweep '" + sweep + "': expected OPTION=VALUE,VALUE,... as in cp=1,2,4");
-    }
-    const std::string name = sweep.substr(0, equals);
-    const ProblemOption& option = find_problem_option(name);
-    if (std::find(driver.options.begin(), driver.options.end(), name) == driver.options.end()) {
-      throw InvalidInput("driver " + std::string(driver.name) + " does not read --" + name);
-    }
-    if (name == "lengths" || name == "padded") {
-      throw InvalidInput("--sweep '" + sweep + "': lists cannot be swept");
-    }
-    if (!seen.insert(name).second) throw InvalidInput("--" + name + " is swept twice");
-    std::vector<Problem> next;
-    for (const Problem& problem : problems) {
-      for (const std::string& value : split(sweep.substr(equals + 1), ',')) {
-        next.push_back(problem);
-        option.set(next.back(), value);
-      }
-    }
-    problems = std::move(next);
-  }
-  return problems;
-}
-
-// Problem lines of a file: '#' comments, and `--batch FILE` relative to it.
-void read_batch(const std::string& path, int depth, std::vector<Problem>& problems) {
-  if (depth > 8) throw InvalidInput("batch files are nested more than 8 deep at " + path);
-  std::istringstream text(read_file(path));
-  int number = 0;
-  for (std::string line; std::getline(text, line);) {
-    ++number;
-    const std::size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    line = line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-    try {
-      if (line.rfind("--batch ", 0) == 0) {
-        const std::size_t slash = path.rfind('/');
-        const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-        read_batch(folder + line.substr(8), depth + 1, problems);
-      } else {
-        problems.push_back(parse_command(line));
-      }
-    } catch (const InvalidInput& error) {
-      const std::string what = error.what();
-      // The innermost file and line are the ones to mend.
-      throw InvalidInput(what.rfind("batch ", 0) == 0
-                             ? what
-                             : "batch " + path + ":" + std::to_string(number) + ": " + what);
-    }
-  }
-}
-
-void print_case(const CaseRun& run) {
-  for (const std::string& line : run.result.details()) say("  {}\n", line);
-  for (const Finding& finding : run.result.findings()) {
-    say("  FAILED {} ({}): {}\n", finding.check, to_string(finding.kind), finding.message);
-  }
-  const std::string reason = run.result.findings().empty() ? run.result.reason() : "";
-  say("{}{}{}\n", to_string(run.result.status()), reason.empty() ? "" : ": ", reason);
-  if (run.result.status() == Status::kPassed) {
-    std::string checks;
-    for (const std::string& check : run.result.checks_run()) checks += " " + check;
-    say("checked:{}\n", checks);
-  }
-}
-
-int judge(const Driver& driver, const Options& options) {
+// The case that judges a recorded file; its command names the file.
+Case candidate_case(const Driver& driver, const std::string& path) {
   if (driver.judge == nullptr) {
-    throw InvalidInput("driver " + std::string(driver.name) + " judges no recorded tensors");
+    throw InvalidInput(fmt::format("driver {} judges no recorded tensors", driver.name));
   }
-  const Safetensors file = read_safetensors(options.candidate);
-  const Problem problem = read_candidate(file).problem;
+  auto file = std::make_shared<const Safetensors>(read_safetensors(path));
+  const Problem problem = read_candidate(*file).problem;
   if (problem.driver != driver.name) {
-    throw InvalidInput(options.candidate + " was recorded for driver " + problem.driver + ", not " +
-                       std::string(driver.name));
+    throw InvalidInput(fmt::format("{}: was recorded for check {}, expected {}", one_line(path),
+                                   problem.driver, driver.name));
   }
-  say("candidate: {}\ncase: {}\n", options.candidate, print_command(problem));
-  Report report;
-  report.title = "dyncp check " + std::string(driver.name) + " --candidate";
-  report.runs.push_back({problem, driver.judge(problem, file)});
-  print_case(report.runs.back());
-  options.files.write(report);
-  say("{}\n", summary_line(report));
-  return exit_code(report, true);
+  const std::vector<std::string> words = {"dyncp", "check", problem.driver, "--candidate", path};
+  return {&driver, problem, join_words(words),
+          [&driver, problem, file] { return driver.judge(problem, *file); }};
 }
 
-int check(const Driver& driver, const Options& options) {
-  if (!options.candidate.empty()) return judge(driver, options);
-  std::vector<Problem> problems;
-  if (!options.batch.empty()) {
-    read_batch(options.batch, 0, problems);
-  } else {
-    problems = cross_product(driver, options.problem, options.sweeps);
+// The cases of the command line, and the command that repeats the whole run.
+std::pair<std::vector<Case>, std::string> cases_of(const Driver* driver, const Options& options) {
+  std::vector<std::string> command = {"dyncp", "check"};
+  if (driver != nullptr) command.emplace_back(driver->name);
+  const std::vector<std::string> words =
+      driver == nullptr ? std::vector<std::string>() : options.problem.words();
+  const bool from_file = !options.batch.empty() || !options.candidate.empty();
+  if (from_file && !(words.empty() && options.sweeps.empty())) {
+    throw InvalidInput(
+        fmt::format("{} takes its problem from the file, expected no option such as {}",
+                    options.candidate.empty() ? "--batch" : "--candidate",
+                    words.empty() ? "--sweep" : one_line(words.front(), 40)));
   }
-  if (options.deadline_s <= 0) throw InvalidInput("--deadline must be above 0 seconds");
-  const bool in_full = problems.size() <= 4 || options.verbose;
-  RunOptions run_options;
-  run_options.deadline = std::chrono::milliseconds(
-      static_cast<std::int64_t>(std::min(options.deadline_s, 1e9) * 1000));
-  run_options.on_start = [&](const Problem& problem) {
-    // Before the case runs: a crash must leave the command that repeats it.
-    if (in_full) {
-      say("run: {}\n", print_command(problem));
-      std::fflush(stdout);
+  if (!options.batch.empty() && !options.candidate.empty()) {
+    throw InvalidInput("--batch and --candidate exclude each other");
+  }
+  if (!options.candidate.empty()) {
+    command.insert(command.end(), {"--candidate", options.candidate});
+    return {{candidate_case(*driver, options.candidate)}, join_words(command)};
+  }
+  if (!options.batch.empty()) {
+    command.insert(command.end(), {"--batch", options.batch});
+    const std::vector<Problem> problems = read_batch(options.batch);
+    if (problems.empty()) {
+      throw InvalidInput(options.batch + ": has no case, expected lines such as: ring --cp 4 ...");
     }
-  };
-  run_options.on_done = [&](const CaseRun& run, std::size_t, std::size_t) {
-    if (in_full) print_case(run);
-  };
-  Report report = run_cases(problems, run_options);
-  report.title = "dyncp check " + std::string(driver.name);
-  if (!in_full || report.abandoned) say("{}", failed_list(report));
+    for (const Problem& problem : problems) {
+      if (driver == nullptr || problem.driver == driver->name) continue;
+      throw InvalidInput(
+          fmt::format("{}: has a case of driver {}; run it with: dyncp check --batch",
+                      one_line(options.batch), problem.driver));
+    }
+    return {make_cases(problems), join_words(command)};
+  }
+  if (driver == nullptr) {
+    std::string names;
+    for (const Driver* one : drivers()) names += fmt::format(", {}", one->name);
+    throw InvalidInput("check needs a driver (" + names.substr(2) + ") or --batch FILE");
+  }
+  command.insert(command.end(), words.begin(), words.end());
+  for (const std::string& sweep : options.sweeps) command.insert(command.end(), {"--sweep", sweep});
+  return {make_cases(sweep_problems(*driver, words, options.sweeps)), join_words(command)};
+}
+
+int check(const Driver* driver, const Options& options) {
+  options.run.require_valid();
+  options.files.require_writable();
+  auto [cases, command] = cases_of(driver, options);
+  const bool single = cases.size() == 1;
+  if (!options.candidate.empty()) say("recorded: {}\n", print_command(cases.front().problem));
+  Report report = run_and_tell(std::move(cases), options.run);
+  report.title = command;
+  report.left_out = left_out_here();
+  if (!single) say("{}{}", failed_list(report), not_checked_list(report));
   options.files.write(report);
   say("{}\n", summary_line(report));
-  const int code = exit_code(report, true);
+  const int code = exit_code(report);
   leave_if_abandoned(report, code);
+  if (!single) return code;
+  // One problem and nothing to check about it: bad input (or an instance without an answer), or
+  // something that is lacking here; not a failed check.
+  const CaseRun& run = report.runs.front();
+  if (run.ending == Ending::kUnavailable) throw Unavailable(run.result.reason());
+  const Status status = run.result.status();
+  if (status == Status::kInvalid || status == Status::kSkipped) {
+    throw InvalidInput(run.result.reason());
+  }
   return code;
+}
+
+void add_run_options(CLI::App& command, Options& options) {
+  command.add_option("--batch", options.batch, "run the problem lines of a file")
+      ->type_name("FILE");
+  options.run.add_options(command);
+  options.files.add_options(command);
 }
 
 }  // namespace
@@ -168,27 +126,32 @@ int check(const Driver& driver, const Options& options) {
 void add_check_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("check", "Run cases of one driver, or judge recorded tensors");
-  command->require_subcommand(1);
+  command->require_subcommand(0, 1);
+  const auto mixed = std::make_shared<Options>();  // without a driver: a batch of any
+  add_run_options(*command, *mixed);
+  command->allow_extras();  // taken for the name of a driver
+  command->callback([command, mixed, &exit_code] {
+    if (!command->get_subcommands().empty()) return;
+    if (const auto extras = command->remaining(); !extras.empty()) find_driver(extras.front());
+    exit_code = check(nullptr, *mixed);
+  });
   for (const Driver* driver : drivers()) {
     const auto options = std::make_shared<Options>();
-    options->problem.driver = driver->name;
     CLI::App* sub =
         command->add_subcommand(std::string(driver->name), std::string(driver->summary));
-    add_problem_options(*sub, driver->options, options->problem);
+    options->problem.add_options(*sub, *driver);
     sub->add_option("--sweep", options->sweeps, "run every value: cp=1,2,4; repeat for a product")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("OPTION=V,V");
-    sub->add_option("--batch", options->batch, "run the problem lines of a file")
-        ->type_name("FILE");
     if (driver->judge != nullptr) {
       sub->add_option("--candidate", options->candidate,
                       "judge recorded tensors instead (docs/candidates.md)")
           ->type_name("FILE");
     }
-    sub->add_option("--deadline", options->deadline_s, "seconds a case may take (30)")
-        ->type_name("SECONDS");
-    sub->add_flag("-v,--verbose", options->verbose, "print every case in full");
-    options->files.add_options(*sub);
-    sub->callback([driver, options, &exit_code] { exit_code = check(*driver, *options); });
+    add_run_options(*sub, *options);
+    sub->callback([driver, options, &exit_code] { exit_code = check(driver, *options); });
   }
 }
 

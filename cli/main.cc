@@ -1,27 +1,19 @@
 // The dyncp command: registers the subcommands and maps errors to exit codes.
-//   0  all held              1  a check failed           2  bad usage, bad input, infeasible
-//   instance 3  environment lacks     70 a defect of dyncp itself
+//   0 all held; 1 a check failed; 2 bad usage, bad input or infeasible instance;
+//   3 the environment lacks what was asked for; 70 a defect of dyncp itself
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "cli/commands.h"
 #include "reference/error.h"
 
 namespace dyncp {
-
-// Commands whose file is not in the tree yet link as null and are left out.
-[[gnu::weak]] void add_gate_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_check_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_list_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_schedule_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_check_scheduler_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_lengths_command(CLI::App& app, int& exit_code);
-[[gnu::weak]] void add_serve_command(CLI::App& app, int& exit_code);
 
 namespace {
 
@@ -52,7 +44,7 @@ int run(int argc, char** argv) {
   for (const Add add : {Add{add_gate_command}, Add{add_check_command}, Add{add_list_command},
                         Add{add_schedule_command}, Add{add_check_scheduler_command},
                         Add{add_lengths_command}, Add{add_serve_command}}) {
-    if (add != nullptr) add(app, exit_code);
+    add(app, exit_code);
   }
   try {
     app.parse(argc, argv);
@@ -85,6 +77,8 @@ int main(int argc, char** argv) {
     exit_code = complain(error.what(), 2);
   } catch (const dyncp::Unavailable& error) {
     exit_code = complain(error.what(), 3);
+  } catch (const std::bad_alloc&) {
+    exit_code = complain("not enough memory for this input", 3);
   } catch (const std::exception& error) {
     exit_code = complain(std::string("internal error: ") + error.what(), 70);
   }

@@ -22,8 +22,12 @@
 namespace dyncp {
 namespace {
 
+// Lengths drawn where a file describes a distribution.
+constexpr std::int64_t kDrawn = 1024;
+
 struct Options {
-  Problem problem;
+  ProblemWords words;
+  Problem problem;  // from the words; without --lengths and --ranks, which --compare reads as lists
   std::string cost = "flat";
   std::string barrier = "none";
   std::string json;   // "-" = standard output, instead of the table
@@ -69,7 +73,8 @@ int compare(const Options& options) {
   request.prototype = options.problem.schedule_problem();
   for (const std::string& value : options.lengths) {
     const std::string name = value.substr(value.rfind('/') + 1);
-    request.sets.push_back({name.substr(0, name.rfind('.')), lengths_from_option(value)});
+    request.sets.push_back({name.substr(0, name.rfind('.')),
+                            lengths_from_option(value, kDrawn, options.problem.seed)});
   }
   if (request.sets.empty()) request.sets = fixture_length_sets();
   request.ranks = options.ranks.empty() ? std::vector<int>{options.problem.ranks} : options.ranks;
@@ -102,14 +107,17 @@ int schedule(const Options& options) {
   } else {
     say("{}: {}\n{}", scheduler.name(), scheduler.summary(),
         format_schedule_table(problem, answer));
-    if (!options.json.empty()) {
-      write_file(options.json, schedule_to_json(problem, answer).dump() + "\n");
-    }
+    const std::string json = schedule_to_json(problem, answer).dump();
+    constexpr std::size_t kShort = 4096;  // bytes that a person still reads
+    if (json.size() <= kShort) say("{}\n", json);
+    if (!options.json.empty()) write_file(options.json, json + "\n");
   }
   if (!violations.empty()) {
     for (const Violation& violation : violations) {
       if (json_only) {
-        fmt::print(stderr, "VIOLATION {}: {}\n", to_string(violation.rule), violation.sentence);
+        std::fputs(fmt::format("VIOLATION {}: {}\n", to_string(violation.rule), violation.sentence)
+                       .c_str(),
+                   stderr);
       } else {
         say("VIOLATION {}: {}\n", to_string(violation.rule), violation.sentence);
       }
@@ -138,14 +146,9 @@ int schedule(const Options& options) {
 
 void add_schedule_command(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<Options>();
-  options->problem.driver = "schedule";
   CLI::App* command = app.add_subcommand(
       "schedule", "Schedule one batch, check and price it; or compare schedulers");
-  std::vector<std::string_view> names;
-  for (const std::string_view name : schedule_driver().options) {
-    if (name != "lengths" && name != "ranks") names.push_back(name);
-  }
-  add_problem_options(*command, names, options->problem);
+  options->words.add_options(*command, schedule_driver(), {"lengths", "ranks"});
   command
       ->add_option(
           "--lengths", options->lengths,
@@ -175,6 +178,7 @@ void add_schedule_command(CLI::App& app, int& exit_code) {
   CLI::Option* json = command->get_option("--json");
   command->callback([options, json, &exit_code] {
     if (json->count() > 0 && options->json.empty()) options->json = "-";
+    options->problem = parse_arguments(schedule_driver(), options->words.words());
     if (!options->ranks.empty()) {
       find_problem_option("ranks").set(options->problem, std::to_string(options->ranks.front()));
     }
@@ -185,7 +189,7 @@ void add_schedule_command(CLI::App& app, int& exit_code) {
     if (!options->html.empty()) throw InvalidInput("--html goes with --compare");
     if (options->lengths.size() != 1) throw InvalidInput("schedule needs one --lengths");
     if (options->ranks.size() > 1) throw InvalidInput("several --ranks go with --compare");
-    options->problem.lengths = lengths_from_option(options->lengths.front());
+    find_problem_option("lengths").set(options->problem, options->lengths.front());
     exit_code = schedule(*options);
   });
 }

@@ -3,6 +3,7 @@
 
 #include "reference/error.h"
 #include "runtime/check.h"
+#include "runtime/files.h"
 
 namespace dyncp {
 
@@ -19,7 +20,7 @@ const Driver& find_driver(std::string_view name) {
     if (driver->name == name) return *driver;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", driver->name);
   }
-  throw InvalidInput(fmt::format("unknown driver '{}': expected {}", name, known));
+  throw InvalidInput(fmt::format("unknown driver {}: expected {}", quote(name), known));
 }
 
 }  // namespace dyncp

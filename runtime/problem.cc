@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
-#include <set>
+#include <map>
+#include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "reference/error.h"
@@ -18,92 +21,84 @@
 namespace dyncp {
 namespace {
 
-constexpr std::int64_t kMostHeads = 1024;
-constexpr std::int64_t kMostDim = 4096;
-constexpr std::int64_t kMostVocabulary = 1 << 20;
+// Limits on sizes: a slip of the keyboard is refused rather than run until memory ends.
+constexpr int kMostHeads = 1024;
+constexpr int kMostDim = 4096;
+constexpr int kMostVocabulary = 1 << 20;
+constexpr int kMostTensorParallel = 1024;
 
-template <typename T>
-T parse_integer(std::string_view option, const std::string& text, std::int64_t low,
-                std::uint64_t high) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  bool in_range = whole;
-  if constexpr (std::is_signed_v<T>) {
-    in_range = whole && value >= low && (value < 0 || static_cast<std::uint64_t>(value) <= high);
-  } else {
-    in_range = whole && value <= high;
-  }
-  if (!in_range) {
+constexpr std::size_t kLongestRefusal = 400;  // bytes
+
+template <typename Integer>
+Integer parse_integer(std::string_view option, std::string_view text, Integer low, Integer high) {
+  Integer value{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc() || end != last || value < low || value > high) {
     throw InvalidInput(
-        fmt::format("--{} '{}': expected an integer in {}..{}", option, text, low, high));
+        fmt::format("--{} {}: expected an integer in {}..{}", option, quote(text), low, high));
   }
   return value;
 }
 
-double parse_number(std::string_view option, const std::string& text, double low) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) ||
-      value < low) {
-    throw InvalidInput(
-        fmt::format("--{} '{}': expected a number of at least {}", option, text, low));
-  }
-  return value;
-}
-
-// Shortest text that reads back as the same double.
-std::string number_text(double value) {
-  std::array<char, 64> buffer{};
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
-  return {buffer.data(), end};
-}
-
-// Inverse of list_text; besides, the path of a length file.
-std::vector<std::int64_t> parse_list(const std::string& text) {
-  if (text.empty()) return {};
-  return lengths_from_option(text);
-}
-
-std::string list_text(const std::vector<std::int64_t>& values) {
-  return fmt::format("{}", fmt::join(values, ","));
-}
-
-using IntMember = int Problem::*;
-
-ProblemOption integer_option(std::string_view name, std::string_view help, IntMember member,
-                             int low, std::int64_t high) {
-  return {name, help, false, [member](const Problem& p) { return std::to_string(p.*member); },
-          [name, member, low, high](Problem& p, const std::string& text) {
-            p.*member = parse_integer<int>(name, text, low, static_cast<std::uint64_t>(high));
+template <typename Integer>
+ProblemOption integer_option(std::string_view name, std::string_view help, Integer Problem::*member,
+                             Integer low, Integer high) {
+  return {name,
+          "N",
+          help,
+          false,
+          [member](const Problem& p) { return std::to_string(p.*member); },
+          [=](Problem& p, const std::string& text) {
+            p.*member = parse_integer<Integer>(name, text, low, high);
           }};
 }
 
-ProblemOption long_option(std::string_view name, std::string_view help,
-                          std::int64_t Problem::*member, std::int64_t low, std::int64_t high) {
-  return {name, help, false, [member](const Problem& p) { return std::to_string(p.*member); },
-          [name, member, low, high](Problem& p, const std::string& text) {
-            p.*member =
-                parse_integer<std::int64_t>(name, text, low, static_cast<std::uint64_t>(high));
-          }};
-}
-
+// A number of at least `low`; its text is the shortest that reads back as the same double.
 ProblemOption number_option(std::string_view name, std::string_view help, double Problem::*member,
                             double low) {
-  return {name, help, false, [member](const Problem& p) { return number_text(p.*member); },
-          [name, member, low](Problem& p, const std::string& text) {
-            p.*member = parse_number(name, text, low);
+  return {name,
+          "X",
+          help,
+          false,
+          [member](const Problem& p) { return fmt::format("{}", p.*member); },
+          [=](Problem& p, const std::string& text) {
+            double value = 0;
+            const char* const last = text.data() + text.size();
+            const auto [end, error] = std::from_chars(text.data(), last, value);
+            if (error != std::errc() || end != last || !std::isfinite(value) || value < low) {
+              throw InvalidInput(
+                  fmt::format("--{} {}: expected a number of at least {}", name, quote(text), low));
+            }
+            p.*member = value;
           }};
 }
 
-// One of a few words.
-ProblemOption word_option(std::string_view name, std::string_view help,
-                          std::string Problem::*member, std::vector<std::string_view> words) {
-  return {name, help, false, [member](const Problem& p) { return p.*member; },
-          [name, member, words = std::move(words)](Problem& p, const std::string& text) {
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// One of the words of `value`, which are separated by '|'.
+ProblemOption word_option(std::string_view name, std::string_view value, std::string_view help,
+                          std::string Problem::*member) {
+  return {name,
+          value,
+          help,
+          false,
+          [member](const Problem& p) { return p.*member; },
+          [=](Problem& p, const std::string& text) {
+            const std::vector<std::string> words = split(value, '|');
             if (std::find(words.begin(), words.end(), text) == words.end()) {
               throw InvalidInput(
-                  fmt::format("--{} '{}': expected {}", name, text, fmt::join(words, ", ")));
+                  fmt::format("--{} {}: expected {}", name, quote(text), fmt::join(words, ", ")));
             }
             p.*member = text;
           }};
@@ -111,114 +106,217 @@ ProblemOption word_option(std::string_view name, std::string_view help,
 
 // A value with to_string and a parser of its own.
 template <typename T>
-ProblemOption parsed_option(std::string_view name, std::string_view help, T Problem::*member,
-                            T (*parse)(std::string_view)) {
-  return {name, help, false,
+ProblemOption parsed_option(std::string_view name, std::string_view value, std::string_view help,
+                            T Problem::*member, T (*parse)(std::string_view)) {
+  return {name,
+          value,
+          help,
+          false,
           [member](const Problem& p) { return std::string(to_string(p.*member)); },
-          [member, parse](Problem& p, const std::string& text) { p.*member = parse(text); }};
+          [=](Problem& p, const std::string& text) {
+            try {
+              p.*member = parse(text);
+            } catch (const InvalidInput& error) {
+              throw InvalidInput(fmt::format("--{}: {}", name, error.what()));
+            }
+          }};
 }
 
 std::vector<ProblemOption> make_options() {
-  constexpr std::int64_t kMostTokens = kMaxSequenceLength;
-  std::vector<ProblemOption> options;
-  options.push_back({"lengths", "real lengths in tokens: 7,3,0 or the path of a length file", false,
-                     [](const Problem& p) { return list_text(p.lengths); },
-                     [](Problem& p, const std::string& text) { p.lengths = parse_list(text); }});
-  options.push_back({"padded", "padded lengths; default: multiples of 2*cp*tp", false,
-                     [](const Problem& p) { return list_text(p.padded); },
-                     [](Problem& p, const std::string& text) { p.padded = parse_list(text); }});
-  options.push_back(integer_option("cp", "CP group size", &Problem::cp, 1, kMaxRanks));
-  options.push_back(integer_option("first-rank", "global rank of the group's first member",
-                                   &Problem::first_rank, 0, kMaxRanks));
-  options.push_back(parsed_option<Contract>("contract", "v1: size 1 has no group; v2: a singleton",
-                                            &Problem::contract, parse_contract));
-  options.push_back(integer_option("tp", "tensor parallel size, a factor of the padding multiple",
-                                   &Problem::tensor_parallel, 1, kMaxRanks));
-  options.push_back(integer_option("heads", "query heads", &Problem::heads, 1, kMostHeads));
-  options.push_back(integer_option("kv-heads", "key/value heads; divides --heads",
-                                   &Problem::kv_heads, 1, kMostHeads));
-  options.push_back(integer_option("dim", "query/key head dimension", &Problem::dim, 1, kMostDim));
-  options.push_back(integer_option("value-dim", "value head dimension; 0 = --dim",
-                                   &Problem::value_dim, 0, kMostDim));
-  options.push_back(word_option("mask", "causal or full", &Problem::mask, {"causal", "full"}));
-  options.push_back(long_option("window", "keys to the left a query sees besides itself; -1 = all",
-                                &Problem::window, -1, kMostTokens));
-  options.push_back({"sink", "one learnable sink logit a head", true,
-                     [](const Problem& p) { return std::string(p.sink ? "1" : "0"); },
-                     [](Problem& p, const std::string& text) {
-                       if (text != "0" && text != "1") {
-                         throw InvalidInput("--sink '" + text + "': expected 0 or 1");
-                       }
-                       p.sink = text == "1";
-                     }});
-  options.push_back(
-      word_option("pairing", "half or interleaved", &Problem::pairing, {"half", "interleaved"}));
-  options.push_back(integer_option("rotary-dim", "rotated dimensions; 0 = --dim",
-                                   &Problem::rotary_dim, 0, kMostDim));
-  options.push_back(
-      number_option("rope-base", "base of the inverse frequencies", &Problem::rope_base, 1.0));
-  options.push_back(
-      number_option("yarn-scale", "YaRN context extension; 1 = off", &Problem::yarn_scale, 1.0));
-  options.push_back(
-      integer_option("vocabulary", "logits a token", &Problem::vocabulary, 1, kMostVocabulary));
-  options.push_back(word_option("loss-mask", "all, random, none or one-rank", &Problem::loss_mask,
-                                {"all", "random", "none", "one-rank"}));
-  options.push_back(
-      {"scheduler", "name of a scheduler (dyncp list schedulers)", false,
+  return {
+      integer_option<std::uint64_t>("seed", "seed of every random value of the case",
+                                    &Problem::seed, 0, std::numeric_limits<std::uint64_t>::max()),
+      {"lengths", "LIST|FILE", "real lengths in tokens: 7,3,0 or the path of a length file", false,
+       [](const Problem& p) { return fmt::format("{}", fmt::join(p.lengths, ",")); },
+       [](Problem& p, const std::string& text) {
+         constexpr std::int64_t kDrawn = 1024;  // where the file describes a distribution
+         p.lengths.clear();
+         if (text.empty()) return;
+         p.lengths = lengths_from_option(text, kDrawn, p.seed);
+         require_valid_lengths(p.lengths);
+       }},
+      {"padded", "LIST", "padded lengths, one for each length; default: multiples of 2*cp*tp",
+       false, [](const Problem& p) { return fmt::format("{}", fmt::join(p.padded, ",")); },
+       [](Problem& p, const std::string& text) {
+         p.padded.clear();
+         if (text.empty()) return;
+         for (const std::string& part : split(text, ',')) {
+           p.padded.push_back(parse_integer<std::int64_t>("padded", part, 0, kMaxSequenceLength));
+         }
+       }},
+      integer_option("cp", "CP group size", &Problem::cp, 1, kMaxRanks),
+      integer_option("first-rank", "global rank of the group's first member", &Problem::first_rank,
+                     0, kMaxRanks - 1),
+      parsed_option("contract", "v1|v2", "what size 1 means: v1 no group, v2 a singleton group",
+                    &Problem::contract, parse_contract),
+      integer_option("tp", "tensor parallel size, a factor of the padding multiple",
+                     &Problem::tensor_parallel, 1, kMostTensorParallel),
+      integer_option("heads", "query heads", &Problem::heads, 1, kMostHeads),
+      integer_option("kv-heads", "key/value heads; divides --heads", &Problem::kv_heads, 1,
+                     kMostHeads),
+      integer_option("dim", "query/key head dimension", &Problem::dim, 1, kMostDim),
+      integer_option("value-dim", "value head dimension; 0 = --dim", &Problem::value_dim, 0,
+                     kMostDim),
+      word_option("mask", "causal|full", "attention mask", &Problem::mask),
+      integer_option<std::int64_t>("window",
+                                   "keys to the left a query sees besides itself; -1 = all",
+                                   &Problem::window, -1, kMaxSequenceLength),
+      {"sink", "", "one learnable sink logit a head", true,
+       [](const Problem& p) { return std::string(p.sink ? "1" : "0"); },
+       [](Problem& p, const std::string& text) {
+         p.sink = parse_integer<int>("sink", text, 0, 1) == 1;
+       }},
+      word_option("pairing", "half|interleaved", "the dimensions that RoPE rotates together",
+                  &Problem::pairing),
+      integer_option("rotary-dim", "rotated dimensions; 0 = --dim", &Problem::rotary_dim, 0,
+                     kMostDim),
+      number_option("rope-base", "base of the inverse frequencies", &Problem::rope_base, 1.0),
+      number_option("yarn-scale", "YaRN context extension; 1 = off", &Problem::yarn_scale, 1.0),
+      integer_option("vocabulary", "logits a token", &Problem::vocabulary, 1, kMostVocabulary),
+      word_option("loss-mask", "all|random|none|one-rank", "the tokens that count in the loss",
+                  &Problem::loss_mask),
+      {"scheduler", "NAME", "a scheduler (dyncp list schedulers)", false,
        [](const Problem& p) { return p.scheduler; },
-       [](Problem& p, const std::string& text) { p.scheduler = find_scheduler(text).name(); }});
-  options.push_back(
-      integer_option("ranks", "ranks of the domain (DP x CP)", &Problem::ranks, 1, kMaxRanks));
-  options.push_back(
-      long_option("max-tokens", "most tokens a rank", &Problem::max_tokens, 1, kMostTokens));
-  options.push_back(integer_option("min-cp", "smallest CP group", &Problem::min_cp, 1, kMaxRanks));
-  options.push_back(integer_option("microbatch-multiple",
-                                   "the number of microbatches is a multiple of this",
-                                   &Problem::microbatch_multiple, 1, 1 << 20));
-  options.push_back(integer_option("max-sequences", "most sequences in a pack; 0 = no limit",
-                                   &Problem::max_sequences, 0, std::numeric_limits<int>::max()));
-  options.push_back(word_option("execution", "pack or serial; default: the scheduler's own",
-                                &Problem::execution, {"pack", "serial"}));
-  options.push_back(parsed_option<GroupPolicy>("group-policy",
-                                               "aligned, pow2-any-slice, divisors or interval",
-                                               &Problem::group_policy, parse_group_policy));
-  options.push_back(
-      parsed_option<Padding>("padding", "none, global or group", &Problem::padding, parse_padding));
-  options.push_back({"seed", "seed of every random value of the case", false,
-                     [](const Problem& p) { return std::to_string(p.seed); },
-                     [](Problem& p, const std::string& text) {
-                       p.seed = parse_integer<std::uint64_t>(
-                           "seed", text, 0, std::numeric_limits<std::uint64_t>::max());
-                     }});
-  return options;
+       [](Problem& p, const std::string& text) { p.scheduler = find_scheduler(text).name(); }},
+      integer_option("ranks", "ranks of the domain (DP x CP)", &Problem::ranks, 1, kMaxRanks),
+      integer_option<std::int64_t>("max-tokens", "most tokens a rank", &Problem::max_tokens, 1,
+                                   kMaxSequenceLength),
+      integer_option("min-cp", "smallest CP group", &Problem::min_cp, 1, kMaxRanks),
+      integer_option("microbatch-multiple", "the number of microbatches is a multiple of this",
+                     &Problem::microbatch_multiple, 1, 1 << 20),
+      integer_option("max-sequences", "most sequences in a pack; 0 = no limit",
+                     &Problem::max_sequences, 0, std::numeric_limits<int>::max()),
+      word_option("execution", "pack|serial",
+                  "how a group runs its sequences; default: the "
+                  "scheduler's own",
+                  &Problem::execution),
+      parsed_option("group-policy", "aligned|pow2-any-slice|divisors|interval",
+                    "which CP groups exist", &Problem::group_policy, parse_group_policy),
+      parsed_option("padding", "none|global|group", "how lengths are padded before scheduling",
+                    &Problem::padding, parse_padding),
+  };
 }
 
-// Words of a command line: separated by white space; single or double quotes keep it.
-std::vector<std::string> split_words(std::string_view command) {
-  std::vector<std::string> words;
-  std::string word;
-  bool in_word = false;
-  char quote = 0;
-  for (const char c : command) {
-    if (quote != 0) {
-      if (c == quote)
-        quote = 0;
-      else
-        word += c;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-      in_word = true;
-    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
-      if (in_word) words.push_back(std::exchange(word, {}));
-      in_word = false;
-    } else {
-      word += c;
-      in_word = true;
+bool is_list(const ProblemOption& option) {
+  return option.name == "lengths" || option.name == "padded";
+}
+
+bool reads(const Driver& driver, std::string_view name) {
+  return std::find(driver.options.begin(), driver.options.end(), name) != driver.options.end();
+}
+
+// The options a driver reads, in the order of the table.
+std::string read_by(const Driver& driver) {
+  std::vector<std::string_view> names;
+  for (const ProblemOption& option : problem_options()) {
+    if (reads(driver, option.name)) names.push_back(option.name);
+  }
+  if (names.empty()) return "no option";
+  return fmt::format("--{}", fmt::join(names, ", --"));
+}
+
+// Values by the name of their option, not yet read.
+using Given = std::map<std::string_view, std::string>;
+
+Given collect(const Driver& driver, const std::vector<std::string>& words) {
+  Given given;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.size() < 3 || word.compare(0, 2, "--") != 0) {
+      throw InvalidInput(fmt::format("found {}, expected an option: {} reads {}", quote(word),
+                                     driver.name, read_by(driver)));
+    }
+    const std::size_t equals = word.find('=');
+    const ProblemOption& option = find_problem_option(
+        driver,
+        std::string_view(word).substr(2, equals == std::string::npos ? equals : equals - 2));
+    std::string value = "1";
+    if (equals != std::string::npos) {
+      value = word.substr(equals + 1);
+    } else if (!option.flag) {
+      // The next option is no value; a negative number is one.
+      if (i + 1 == words.size() || words[i + 1].compare(0, 2, "--") == 0) {
+        throw InvalidInput(
+            fmt::format("--{}: the value is missing, expected {}", option.name, option.value));
+      }
+      value = words[++i];
+    }
+    if (!given.emplace(option.name, std::move(value)).second) {
+      throw InvalidInput(fmt::format("--{} is given twice", option.name));
     }
   }
-  if (quote != 0) throw InvalidInput(fmt::format("a {} is never closed", quote));
-  if (in_word) words.push_back(word);
-  return words;
+  return given;
+}
+
+Problem build(const Driver& driver, const Given& given) {
+  Problem problem;
+  problem.driver = driver.name;
+  for (const ProblemOption& option : problem_options()) {
+    const auto found = given.find(option.name);
+    if (found == given.end()) continue;
+    try {
+      option.set(problem, found->second);
+    } catch (const InvalidInput& error) {
+      throw InvalidInput(one_line(error.what(), kLongestRefusal));  // it may hold the value's bytes
+    }
+  }
+  return problem;
+}
+
+void read_batch_file(const std::filesystem::path& path, int depth, std::vector<Problem>& problems) {
+  constexpr int kDeepest = 8;
+  std::istringstream text(read_file(path.string()));
+  int number = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    const std::size_t first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos || line[first] == '#') continue;
+    const std::string where = fmt::format("{}:{}: ", path.string(), number);
+    std::vector<std::string> words;
+    try {
+      words = split_words(line);
+      if (words.front() != "--batch") {
+        for (std::size_t i = 1; i < words.size(); ++i) {
+          if (words[i - 1] != "--lengths") continue;
+          const std::filesystem::path beside = path.parent_path() / words[i];
+          std::error_code ignored;
+          if (std::filesystem::exists(beside, ignored)) words[i] = beside.string();
+        }
+        problems.push_back(parse_command(join_words(words)));
+      } else if (words.size() != 2) {
+        throw InvalidInput("expected --batch FILE alone on its line");
+      } else if (depth == kDeepest) {
+        throw InvalidInput(fmt::format("batch files are nested more than {} deep", kDeepest));
+      }
+    } catch (const InvalidInput& error) {
+      throw InvalidInput(where + error.what());
+    }
+    // Outside the handler: an error in the nested file is named by that file and line alone.
+    if (words.front() == "--batch") {
+      read_batch_file(path.parent_path() / words[1], depth + 1, problems);
+    }
+    if (static_cast<std::int64_t>(problems.size()) > kMaxCases) {
+      throw InvalidInput(fmt::format("{}more than {} cases", where, kMaxCases));
+    }
+  }
+}
+
+// One shell word: itself, or in quotes where a shell would take it apart.
+std::string quote_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./,:=+@%").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
 }
 
 }  // namespace
@@ -263,66 +361,143 @@ const ProblemOption& find_problem_option(std::string_view name) {
     if (option.name == name) return option;
     known.push_back(option.name);
   }
-  throw InvalidInput(
-      fmt::format("unknown option --{}: expected --{}", name, fmt::join(known, ", --")));
+  throw InvalidInput(fmt::format("unknown option --{}: expected --{}", one_line(name, 40),
+                                 fmt::join(known, ", --")));
+}
+
+const ProblemOption& find_problem_option(const Driver& driver, std::string_view name) {
+  for (const ProblemOption& option : problem_options()) {
+    if (option.name != name) continue;
+    if (reads(driver, name)) return option;
+    throw InvalidInput(fmt::format("--{} is not read by driver {}, which reads {}", name,
+                                   driver.name, read_by(driver)));
+  }
+  throw InvalidInput(fmt::format("unknown option --{}: driver {} reads {}", one_line(name, 40),
+                                 driver.name, read_by(driver)));
+}
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  bool inside = false;  // inside a word
+  char quote = '\0';
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool blank = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    if (quote == '\0' && blank) {
+      inside = false;
+      continue;
+    }
+    if (!inside) words.emplace_back();
+    inside = true;
+    if (quote != '\0' && c == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (c == '\'' || c == '"')) {
+      quote = c;
+    } else if (c == '\\' && quote != '\'' && i + 1 < text.size()) {
+      words.back() += text[++i];
+    } else {
+      words.back() += c;
+    }
+  }
+  if (quote != '\0') throw InvalidInput(fmt::format("a quote {} is not closed", quote));
+  return words;
+}
+
+std::string join_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += quote_word(word);
+  }
+  return text;
+}
+
+std::vector<std::string> print_arguments(const Driver& driver, const Problem& problem) {
+  static const Problem defaults;
+  std::vector<std::string> words;
+  for (const ProblemOption& option : problem_options()) {
+    if (!reads(driver, option.name)) continue;
+    std::string text = option.text(problem);
+    if (text == option.text(defaults)) continue;
+    words.push_back(fmt::format("--{}", option.name));
+    if (!option.flag) words.push_back(std::move(text));
+  }
+  return words;
+}
+
+Problem parse_arguments(const Driver& driver, const std::vector<std::string>& words) {
+  return build(driver, collect(driver, words));
 }
 
 std::string print_command(const Problem& problem) {
-  static const Problem defaults;
-  std::string command = "dyncp check " + problem.driver;
-  for (const ProblemOption& option : problem_options()) {
-    const std::string text = option.text(problem);
-    // An empty --lengths is the default, but a command without it would not say what it packs.
-    if (text == option.text(defaults) && option.name != "lengths") continue;
-    command += fmt::format(" --{}", option.name);
-    if (option.flag) continue;
-    command += text.empty() ? " ''" : " " + text;
-  }
+  const Driver& driver = find_driver(problem.driver);
+  const std::vector<std::string> arguments = print_arguments(driver, problem);
+  std::string command = fmt::format("dyncp check {}", driver.name);
+  if (!arguments.empty()) command += " " + join_words(arguments);
   return command;
 }
 
-Problem parse_command(std::string_view command) try {
-  std::vector<std::string> words = split_words(command);
-  std::size_t at = 0;
-  if (at < words.size() && words[at] == "dyncp") ++at;
-  if (at < words.size() && words[at] == "check") ++at;
-  if (at == words.size()) throw InvalidInput("a case begins with the name of a driver");
-  const Driver& driver = find_driver(words[at]);
-  Problem problem;
-  problem.driver = words[at++];
-  std::set<std::string_view> seen;
-  while (at < words.size()) {
-    const std::string& word = words[at++];
-    if (word.size() < 3 || word.compare(0, 2, "--") != 0) {
+Problem parse_command(std::string_view command) {
+  const std::vector<std::string> words = split_words(command);
+  auto next = words.begin();
+  if (next != words.end() && *next == "dyncp") ++next;
+  if (next != words.end() && *next == "check") ++next;
+  if (next == words.end()) throw InvalidInput("a case begins with the name of a driver");
+  const Driver& driver = find_driver(*next);
+  return parse_arguments(driver, {next + 1, words.end()});
+}
+
+std::vector<Problem> sweep_problems(const Driver& driver, const std::vector<std::string>& words,
+                                    const std::vector<std::string>& sweeps) {
+  struct Axis {
+    std::string_view option;
+    std::vector<std::string> values;
+  };
+  Given given = collect(driver, words);
+  std::vector<Axis> axes;
+  std::int64_t cases = 1;
+  for (const std::string& sweep : sweeps) {
+    const std::size_t equals = sweep.find('=');
+    if (equals == std::string::npos || equals == 0) {
       throw InvalidInput(
-          fmt::format("'{}' is no option: options are the problem, as in "
-                      "--lengths 7,3,0",
-                      word));
+          fmt::format("--sweep {}: expected OPTION=VALUE,VALUE as in cp=1,2,4", quote(sweep)));
     }
-    const std::size_t equals = word.find('=');
-    const ProblemOption& option = find_problem_option(
-        std::string_view(word).substr(2, equals == std::string::npos ? equals : equals - 2));
-    if (std::find(driver.options.begin(), driver.options.end(), option.name) ==
-        driver.options.end()) {
-      throw InvalidInput(fmt::format("driver {} does not read --{}", driver.name, option.name));
+    const ProblemOption& option =
+        find_problem_option(driver, std::string_view(sweep).substr(0, equals));
+    if (is_list(option)) {
+      throw InvalidInput(fmt::format(
+          "--sweep {}: a list cannot be swept; write the cases to a file and give --batch FILE",
+          quote(sweep)));
     }
-    if (!seen.insert(option.name).second) {
-      throw InvalidInput(fmt::format("--{} is given twice", option.name));
+    axes.push_back({option.name, split(std::string_view(sweep).substr(equals + 1), ',')});
+    Problem probe;  // every value must be good before any case runs
+    for (const std::string& value : axes.back().values) option.set(probe, value);
+    if (!given.emplace(option.name, "").second) {
+      throw InvalidInput(fmt::format("--{} is given or swept twice", option.name));
     }
-    if (option.flag && equals == std::string::npos) {
-      option.set(problem, "1");
-    } else if (equals != std::string::npos) {
-      option.set(problem, word.substr(equals + 1));
-    } else if (at < words.size()) {
-      option.set(problem, words[at++]);
-    } else {
-      throw InvalidInput(fmt::format("--{} needs a value", option.name));
+    cases *= static_cast<std::int64_t>(axes.back().values.size());
+    if (cases > kMaxCases) {
+      throw InvalidInput(fmt::format("--sweep: {} cases, expected at most {}", cases, kMaxCases));
     }
   }
-  return problem;
-} catch (const InvalidInput& error) {
-  // Words of the command stand in the messages, and any bytes in the words.
-  throw InvalidInput(one_line(error.what(), 400));
+  std::vector<Problem> problems;
+  problems.reserve(static_cast<std::size_t>(cases));
+  for (std::int64_t i = 0; i < cases; ++i) {
+    std::int64_t rest = i;
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      const auto count = static_cast<std::int64_t>(axis->values.size());
+      given[axis->option] = axis->values[static_cast<std::size_t>(rest % count)];
+      rest /= count;
+    }
+    problems.push_back(build(driver, given));
+  }
+  return problems;
+}
+
+std::vector<Problem> read_batch(const std::string& path) {
+  std::vector<Problem> problems;
+  read_batch_file(path, 0, problems);
+  return problems;
 }
 
 }  // namespace dyncp

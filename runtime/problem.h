@@ -71,28 +71,68 @@ struct Problem {
   ScheduleProblem schedule_problem() const;
 };
 
-/// One option of the grammar. The command line, the printer and the parser all work from this
-/// table.
+struct Driver;  // runtime/check.h
+
+/// One option of the grammar. The command line, batch files, sweeps and reproducers all work from
+/// this table; nothing else knows names or ranges.
 struct ProblemOption {
-  std::string_view name;  // without dashes
+  std::string_view name;   // without dashes
+  std::string_view value;  // the value as --help shows it: "N", "v1|v2"; empty for a flag
   std::string_view help;
   bool flag = false;  // takes no value; its text is "1" or "0"
   std::function<std::string(const Problem&)> text;
-  /// Throws InvalidInput naming the option, the value and what was expected.
+  /// Inverse of text. Throws InvalidInput naming the option, the value and what was expected.
   std::function<void(Problem&, const std::string&)> set;
 };
 
-/// Every option, in the order they are printed.
+/// Every option, in the order they are printed and set. The seed stands first: lengths that are
+/// drawn from a distribution depend on it.
 const std::vector<ProblemOption>& problem_options();
 
 /// Throws InvalidInput that lists the known names.
 const ProblemOption& find_problem_option(std::string_view name);
 
-/// "dyncp check ring --cp 4 --lengths 698,7,0" - complete, ready to paste in a shell.
+/// The same for an option that `driver` reads. Throws InvalidInput that lists what the driver reads
+/// when it does not.
+const ProblemOption& find_problem_option(const Driver& driver, std::string_view name);
+
+/// Splits a command as a shell does: blanks separate, '..' and ".." hold blanks, \ takes the next
+/// character as it is. Throws InvalidInput on a quote that is not closed.
+std::vector<std::string> split_words(std::string_view text);
+
+/// Inverse of split_words: words separated by one blank, in quotes where a shell would take them
+/// apart.
+std::string join_words(const std::vector<std::string>& words);
+
+/// The options that `driver` reads and whose value is not the default: {"--cp", "4", "--sink"}.
+std::vector<std::string> print_arguments(const Driver& driver, const Problem& problem);
+
+/// Inverse of print_arguments; "--cp=4" is read too. Throws InvalidInput: unknown option, option
+/// that the driver does not read, option given twice, missing value, value out of range.
+Problem parse_arguments(const Driver& driver, const std::vector<std::string>& words);
+
+/// "dyncp check ring --cp 4 --lengths 698,7,0" - complete, ready to paste in a shell. Options that
+/// the driver does not read are left out: they cannot matter. Throws InvalidInput when the driver
+/// is unknown.
 std::string print_command(const Problem& problem);
 
 /// Parses what print_command prints, with or without the leading "dyncp check".
 /// Throws InvalidInput naming the option, its value and what was expected.
 Problem parse_command(std::string_view command);
+
+/// Most cases of one sweep or batch: more is a slip of the keyboard.
+inline constexpr std::int64_t kMaxCases = 100'000;
+
+/// The cross product of the options in `words` with all sweeps ("cp=1,2,4"), the last sweep varying
+/// fastest. Throws InvalidInput like parse_arguments, for a malformed sweep, when an option is both
+/// given and swept or swept twice, for options whose value is a list, and beyond kMaxCases cases.
+std::vector<Problem> sweep_problems(const Driver& driver, const std::vector<std::string>& words,
+                                    const std::vector<std::string>& sweeps);
+
+/// The problem lines of a file ("ring --cp 4 --lengths 7,3", with or without "dyncp check"): lines
+/// that begin with '#' are comments, "--batch FILE" alone on a line reads another file, at most 8
+/// deep. Relative paths, of --batch and of --lengths, are taken from the folder of the file that
+/// names them. Throws InvalidInput "FILE:LINE: ...".
+std::vector<Problem> read_batch(const std::string& path);
 
 }  // namespace dyncp

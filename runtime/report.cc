@@ -3,404 +3,390 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <thread>
 #include <utility>
-
-#include "reference/error.h"
 
 namespace dyncp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 
-constexpr Status kStatuses[] = {Status::kPassed, Status::kFailed, Status::kMistrusted,
-                                Status::kSkipped, Status::kInvalid};
-
-// Shared with the worker threads and kept alive by them: one that hangs outlives the run.
-struct Work {
-  std::vector<Problem> problems;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::size_t next = 0;
-  bool stop = false;
-  struct Slot {
-    bool begun = false;
-    bool done = false;
-    Clock::time_point begun_at;
-    CaseResult result;
-  };
-  std::vector<Slot> slots;
-  int threads_left = 0;
-};
-
-void work_on(const std::shared_ptr<Work>& work) {
-  std::unique_lock lock(work->mutex);
-  while (!work->stop && work->next < work->problems.size()) {
-    const std::size_t index = work->next++;
-    work->slots[index].begun = true;
-    work->slots[index].begun_at = Clock::now();
-    work->changed.notify_all();
-    lock.unlock();
-    CaseResult result = run_case(work->problems[index]);
-    lock.lock();
-    work->slots[index].result = std::move(result);
-    work->slots[index].done = true;
-    work->changed.notify_all();
-  }
-  --work->threads_left;
-  work->changed.notify_all();
-}
-
-struct DriverCoverage {
-  int cases = 0;
-  std::map<Status, int> statuses;
-  std::set<std::string> checks;
-  std::set<int> cp_sizes;
-};
-
-std::map<std::string, DriverCoverage> coverage_of(const Report& report) {
-  std::map<std::string, DriverCoverage> coverage;
-  for (const CaseRun& run : report.runs) {
-    DriverCoverage& driver = coverage[run.problem.driver];
-    ++driver.cases;
-    ++driver.statuses[run.result.status()];
-    driver.checks.insert(run.result.checks_run().begin(), run.result.checks_run().end());
-    if (run.problem.driver != "schedule") driver.cp_sizes.insert(run.problem.cp);
-  }
-  return coverage;
-}
-
-std::string sizes_text(const std::set<int>& sizes) {
-  return fmt::format("{}", fmt::join(sizes, " "));
-}
-
-// A long command is cut for tables; the reports' files hold it whole.
-std::string shorten(const std::string& text, std::size_t most = 300) {
-  return text.size() <= most ? text : text.substr(0, most) + "...";
-}
+constexpr std::size_t kMostCases = 10;     // told to a person, in a list
+constexpr std::size_t kMostFindings = 20;  // of one case, in text and JUnit
 
 bool is_bad(Status status) { return status == Status::kFailed || status == Status::kInvalid; }
 
-constexpr std::string_view kPageHead = R"(<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{0}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 66rem; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin-top: 2rem; }}
-table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .3rem .7rem; text-align: left; vertical-align: top; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); }}
-td.number, th.number {{ text-align: right; }}
-code {{ font-size: .9em; overflow-wrap: anywhere; }}
-.verdict {{ font-size: 1.2rem; font-weight: 600; padding: .5rem .9rem; border-left: .4rem solid; }}
-.good {{ border-color: #2e8b57; }} .bad {{ border-color: #c0392b; }} .warn {{ border-color: #d08b00; }}
-details {{ margin: .3rem 0; }}
-</style></head><body>
-<h1>{0}</h1>
-)";
+bool proves_nothing(Status status) {
+  return status == Status::kMistrusted || status == Status::kSkipped;
+}
+
+std::string status_and_reason(const CaseResult& result) {
+  const std::string reason = result.reason();
+  return fmt::format("{}{}{}", to_string(result.status()), reason.empty() ? "" : " ", reason);
+}
+
+// The findings of a case, a line each.
+std::string finding_lines(const CaseResult& result, std::string_view before) {
+  std::string text;
+  for (std::size_t i = 0; i < result.findings().size(); ++i) {
+    if (i == kMostFindings) {
+      text += fmt::format("{}and {} more findings\n", before, result.findings().size() - i);
+      break;
+    }
+    const Finding& finding = result.findings()[i];
+    text += fmt::format("{}{} ({}): {}\n", before, finding.check, to_string(finding.kind),
+                        finding.message);
+  }
+  return text;
+}
+
+std::string sizes_text(const std::map<int, std::int64_t>& sizes) {
+  std::string text;
+  for (const auto& [size, cases] : sizes) {
+    text += fmt::format("{}{}", text.empty() ? "" : " ", size);
+  }
+  return text;
+}
+
+Json counts_json(const Counts& counts) {
+  return {{"tests", counts.tests},     {"passed", counts.passed},
+          {"failed", counts.failed},   {"mistrusted", counts.mistrusted},
+          {"skipped", counts.skipped}, {"invalid", counts.invalid}};
+}
+
+Json histogram_json(const std::map<int, std::int64_t>& sizes) {
+  Json object = Json::object();
+  for (const auto& [size, cases] : sizes) object[std::to_string(size)] = cases;
+  return object;
+}
+
+// Findings and commands may hold any bytes of somebody's input: what is no UTF-8 is replaced.
+std::string dumped(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Length of the UTF-8 sequence at text[i] when it is a character that XML 1.0 allows, else 0.
+std::size_t xml_character(std::string_view text, std::size_t i) {
+  const auto byte = [&](std::size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+  };
+  const unsigned first = byte(i);
+  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' ? 1 : 0;
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  unsigned point = first & (0x7FU >> length);
+  for (std::size_t k = 1; k < length; ++k) {
+    if ((byte(i + k) & 0xC0U) != 0x80) return 0;
+    point = point << 6 | (byte(i + k) & 0x3FU);
+  }
+  const unsigned smallest = length == 4 ? 0x10000 : length == 3 ? 0x800 : 0x80;
+  const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
+  if (point < smallest || point > 0x10FFFF || surrogate || point == 0xFFFE || point == 0xFFFF) {
+    return 0;
+  }
+  return length;
+}
 
 }  // namespace
 
-CaseResult run_case(const Problem& problem) {
-  CaseResult result;
-  try {
-    const Driver& driver = find_driver(problem.driver);
-    if (driver.run == nullptr) {
-      result.skip(fmt::format("driver {} is not built", driver.name));
-      return result;
-    }
-    return driver.run(problem);
-  } catch (const InvalidInput& error) {
-    result.invalid(error.what());
-  } catch (const Infeasible& error) {
-    result.invalid(error.what());
-  } catch (const std::exception& error) {
-    const std::string what = error.what();
-    result.expect(problem.driver + ".exception", Kind::kState, false,
-                  [&] { return "the driver threw: " + what; });
-  }
-  return result;
-}
-
-Report run_cases(const std::vector<Problem>& problems, const RunOptions& options) {
-  const auto work = std::make_shared<Work>();
-  work->problems = problems;
-  work->slots.resize(problems.size());
-  const auto wanted = static_cast<std::size_t>(std::max(1, options.threads));
-  const std::size_t count = std::min(wanted, problems.size());
-  work->threads_left = static_cast<int>(count);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < count; ++i) threads.emplace_back([work] { work_on(work); });
-
-  Report report;
-  std::unique_lock lock(work->mutex);
-  for (std::size_t i = 0; i < problems.size(); ++i) {
-    Work::Slot& slot = work->slots[i];
-    if (options.on_start) {
-      lock.unlock();
-      options.on_start(problems[i]);
-      lock.lock();
-    }
-    work->changed.wait(lock, [&] { return slot.begun || work->threads_left == 0; });
-    const bool in_time =
-        work->changed.wait_until(lock, slot.begun_at + options.deadline, [&] { return slot.done; });
-    if (!in_time) {
-      report.abandoned = true;
+void Counts::add(Status status) {
+  ++tests;
+  switch (status) {
+    case Status::kPassed:
+      ++passed;
       break;
-    }
-    report.runs.push_back({problems[i], slot.result});
-    if (options.on_done) {
-      lock.unlock();
-      options.on_done(report.runs.back(), report.runs.size(), problems.size());
-      lock.lock();
-    }
+    case Status::kFailed:
+      ++failed;
+      break;
+    case Status::kMistrusted:
+      ++mistrusted;
+      break;
+    case Status::kSkipped:
+      ++skipped;
+      break;
+    case Status::kInvalid:
+      ++invalid;
+      break;
   }
-  if (!report.abandoned) {
-    lock.unlock();
-    for (std::thread& thread : threads) thread.join();
-    return report;
-  }
-  // One case hangs: take what the others have finished, and name the rest.
-  work->stop = true;
-  work->changed.wait_for(lock, options.deadline, [&] { return work->threads_left <= 1; });
-  for (std::size_t i = report.runs.size(); i < problems.size(); ++i) {
-    const Work::Slot& slot = work->slots[i];
-    CaseResult result = slot.result;
-    if (!slot.done && slot.begun) {
-      result = {};
-      result.expect(problems[i].driver + ".deadline", Kind::kCommunication, false, [&] {
-        return fmt::format("the case ran past its deadline of {} s",
-                           std::chrono::duration<double>(options.deadline).count());
-      });
-    } else if (!slot.done) {
-      result = {};
-      result.skip("not begun: an earlier case ran past its deadline");
-    }
-    report.runs.push_back({problems[i], std::move(result)});
-  }
-  lock.unlock();
-  for (std::thread& thread : threads) thread.detach();
-  return report;
 }
 
-std::map<Status, int> count_statuses(const Report& report) {
-  std::map<Status, int> counts;
-  for (const Status status : kStatuses) counts[status] = 0;
-  for (const CaseRun& run : report.runs) ++counts[run.result.status()];
+Counts count_statuses(const Report& report) {
+  Counts counts;
+  for (const CaseRun& run : report.runs) counts.add(run.result.status());
   return counts;
 }
 
 std::string summary_line(const Report& report) {
-  std::map<Status, int> counts = count_statuses(report);
+  const Counts counts = count_statuses(report);
   return fmt::format("tests:{} passed:{} failed:{} mistrusted:{} skipped:{} invalid:{}",
-                     report.runs.size(), counts[Status::kPassed], counts[Status::kFailed],
-                     counts[Status::kMistrusted], counts[Status::kSkipped],
-                     counts[Status::kInvalid]);
+                     counts.tests, counts.passed, counts.failed, counts.mistrusted, counts.skipped,
+                     counts.invalid);
 }
 
-int exit_code(const Report& report, bool allow_mistrusted) {
-  std::map<Status, int> counts = count_statuses(report);
-  if (counts[Status::kFailed] + counts[Status::kInvalid] > 0) return 1;
-  if (!allow_mistrusted && counts[Status::kMistrusted] > 0) return 1;
-  // Nothing checked is nothing proved.
-  return counts[Status::kPassed] + counts[Status::kMistrusted] > 0 ? 0 : 1;
+int exit_code(const Report& report) {
+  const Counts counts = count_statuses(report);
+  if (counts.failed + counts.invalid > 0) return 1;
+  if (report.mistrusted_fails && counts.mistrusted > 0) return 1;
+  return counts.passed + counts.mistrusted > 0 ? 0 : 1;
+}
+
+std::string case_text(const CaseRun& run) {
+  std::string text;
+  for (const std::string& line : run.result.details()) text += fmt::format("  {}\n", line);
+  if (!run.result.findings().empty()) return text + finding_lines(run.result, "FAILED ");
+  text += status_and_reason(run.result);
+  if (!run.result.checks_run().empty()) {
+    text += fmt::format("{} {}", run.result.reason().empty() ? ":" : "; checked:",
+                        fmt::join(run.result.checks_run(), ", "));
+  }
+  return text + "\n";
 }
 
 std::string failed_list(const Report& report) {
-  constexpr int kShown = 10;
   std::string text;
-  int bad = 0;
+  std::size_t bad = 0;
   for (const CaseRun& run : report.runs) {
-    if (!is_bad(run.result.status()) || bad++ >= kShown) continue;
-    const std::string check =
-        run.result.findings().empty() ? "" : " " + run.result.findings().front().check;
-    text += fmt::format("{}{}: {}\n  repeat: {}\n", to_string(run.result.status()), check,
-                        run.result.reason(), print_command(run.problem));
+    const CaseResult& result = run.result;
+    if (!is_bad(result.status()) || ++bad > kMostCases) continue;
+    const std::string check = result.findings().empty() ? "" : " " + result.findings()[0].check;
+    text += fmt::format("{}{}: {}\n  repeat: {}\n", to_string(result.status()), check,
+                        result.reason(), run.command);
   }
-  if (bad > kShown) text += fmt::format("and {} more\n", bad - kShown);
+  if (bad > kMostCases) {
+    text += fmt::format("and {} more; --json FILE has all of them\n", bad - kMostCases);
+  }
   return text;
 }
 
-std::string coverage_table(const Report& report) {
-  std::string text = fmt::format("{:<10} {:>6} {:>7} {:>7} {:>11}  {}\n", "driver", "cases",
-                                 "passed", "checks", "mistrusted", "CP sizes");
-  for (const Driver* driver : drivers()) {
-    const auto coverage = coverage_of(report);
-    const auto found = coverage.find(std::string(driver->name));
-    if (found == coverage.end()) continue;
-    DriverCoverage here = found->second;
-    text += fmt::format("{:<10} {:>6} {:>7} {:>7} {:>11}  {}\n", driver->name, here.cases,
-                        here.statuses[Status::kPassed], here.checks.size(),
-                        here.statuses[Status::kMistrusted],
-                        here.cp_sizes.empty() ? "from the schedule" : sizes_text(here.cp_sizes));
+std::string not_checked_list(const Report& report) {
+  std::string text;
+  std::size_t reasons = 0;
+  for (const DriverSummary& summary : summarize(report)) {
+    for (const auto& [reason, entry] : summary.not_checked) {
+      if (++reasons > kMostCases) continue;
+      text += fmt::format("{} ({} case{})\n  repeat: {}\n", reason, entry.cases,
+                          entry.cases == 1 ? "" : "s", entry.command);
+    }
+  }
+  if (reasons > kMostCases) {
+    text += fmt::format("and {} more reasons; --json FILE has all of them\n", reasons - kMostCases);
   }
   return text;
+}
+
+std::vector<DriverSummary> summarize(const Report& report) {
+  std::vector<DriverSummary> summaries;
+  for (const CaseRun& run : report.runs) {
+    const auto found = std::find_if(
+        summaries.begin(), summaries.end(),
+        [&](const DriverSummary& summary) { return summary.name == run.driver->name; });
+    DriverSummary& summary = found != summaries.end() ? *found : summaries.emplace_back();
+    summary.name = run.driver->name;
+    const auto reads = [&](std::string_view option) {
+      const auto& options = run.driver->options;
+      return std::find(options.begin(), options.end(), option) != options.end();
+    };
+    const Problem& problem = run.problem;
+    summary.counts.add(run.result.status());
+    for (const std::string& check : run.result.checks_run()) ++summary.checks[check];
+    for (const Finding& finding : run.result.findings()) ++summary.findings[finding.check];
+    if (reads("cp")) ++summary.cp_sizes[problem.cp];
+    if (reads("ranks")) ++summary.rank_domains[problem.ranks];
+    for (const std::int64_t length : problem.lengths) {
+      if (summary.sequences++ == 0) summary.shortest = summary.longest = length;
+      if (reads("cp")) summary.unaligned += length % padding_multiple(problem.cp, 1) != 0 ? 1 : 0;
+      summary.shortest = std::min(summary.shortest, length);
+      summary.longest = std::max(summary.longest, length);
+    }
+    if (proves_nothing(run.result.status())) {
+      NotChecked& entry = summary.not_checked[status_and_reason(run.result)];
+      if (entry.cases++ == 0) entry.command = run.command;
+    }
+  }
+  return summaries;
+}
+
+std::string coverage_table(const Report& report) {
+  std::string text =
+      fmt::format("{:<10} {:>6} {:>7} {:>7} {:>11} {:>8} {:>7}  {:<16} {}\n", "driver", "cases",
+                  "passed", "failed", "mistrusted", "skipped", "checks", "lengths", "group sizes");
+  for (const DriverSummary& summary : summarize(report)) {
+    const Counts& counts = summary.counts;
+    std::string sizes = sizes_text(summary.cp_sizes);
+    if (!sizes.empty()) sizes = "CP " + sizes;
+    if (!summary.rank_domains.empty()) {
+      sizes +=
+          fmt::format("{}of {} ranks", sizes.empty() ? "" : ", ", sizes_text(summary.rank_domains));
+    }
+    text += fmt::format("{:<10} {:>6} {:>7} {:>7} {:>11} {:>8} {:>7}  {:<16} {}\n", summary.name,
+                        counts.tests, counts.passed, counts.failed + counts.invalid,
+                        counts.mistrusted, counts.skipped, summary.checks.size(),
+                        fmt::format("{}..{}", summary.shortest, summary.longest), sizes);
+  }
+  return text;
+}
+
+LengthFigures figures_of(const LengthSet& set) {
+  LengthFigures figures;
+  std::vector<std::int64_t> sorted = set.lengths;
+  std::sort(sorted.begin(), sorted.end());
+  figures.count = static_cast<std::int64_t>(sorted.size());
+  if (sorted.empty()) return figures;
+  figures.shortest = sorted.front();
+  figures.median = sorted[sorted.size() / 2];
+  figures.longest = sorted.back();
+  for (const std::int64_t length : sorted) figures.total += length;
+  return figures;
 }
 
 std::string escape_markup(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // Control characters other than line ends are not allowed in XML.
-        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = xml_character(text, i);
+    const std::string_view character = text.substr(i, std::max<std::size_t>(length, 1));
+    i += character.size();
+    if (length == 0) {
+      result += "\xEF\xBF\xBD";
+    } else if (character == "&") {
+      result += "&amp;";
+    } else if (character == "<") {
+      result += "&lt;";
+    } else if (character == ">") {
+      result += "&gt;";
+    } else if (character == "\"") {
+      result += "&quot;";
+    } else {
+      result += character;
     }
   }
   return result;
 }
 
 std::string to_junit(const Report& report) {
-  std::map<Status, int> counts = count_statuses(report);
-  std::string text = fmt::format(
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"{}\" "
-      "tests=\"{}\" "
-      "failures=\"{}\" errors=\"{}\" skipped=\"{}\">\n",
-      escape_markup(report.title), report.runs.size(),
-      counts[Status::kFailed] + counts[Status::kMistrusted], counts[Status::kInvalid],
-      counts[Status::kSkipped]);
+  struct Suite {
+    std::string cases;
+    std::int64_t tests = 0, failures = 0, errors = 0, skipped = 0;
+  };
+  std::vector<std::pair<std::string_view, Suite>> suites;  // by driver, in the order of first use
+  Suite all;
   for (const CaseRun& run : report.runs) {
+    auto found = std::find_if(suites.begin(), suites.end(),
+                              [&](const auto& entry) { return entry.first == run.driver->name; });
+    if (found == suites.end()) found = suites.insert(found, {run.driver->name, Suite()});
+    Suite& suite = found->second;
     const Status status = run.result.status();
-    text +=
-        fmt::format("<testcase classname=\"dyncp.{}\" name=\"{}\"",
-                    escape_markup(run.problem.driver), escape_markup(print_command(run.problem)));
+    const bool failed =
+        status == Status::kFailed || (status == Status::kMistrusted && report.mistrusted_fails);
+    const bool invalid = status == Status::kInvalid;
+    const bool skipped = !failed && proves_nothing(status);
+    for (Suite* count : {&suite, &all}) {
+      ++count->tests;
+      count->failures += failed ? 1 : 0;
+      count->errors += invalid ? 1 : 0;
+      count->skipped += skipped ? 1 : 0;
+    }
+    suite.cases += fmt::format("<testcase classname=\"dyncp.{}\" name=\"{}\"",
+                               escape_markup(run.driver->name), escape_markup(run.command));
     if (status == Status::kPassed) {
-      text += "/>\n";
+      suite.cases += "/>\n";
       continue;
     }
-    const char* element = status == Status::kSkipped   ? "skipped"
-                          : status == Status::kInvalid ? "error"
-                                                       : "failure";
-    text += fmt::format(">\n<{} message=\"{}: {}\">", element, to_string(status),
-                        escape_markup(run.result.reason()));
-    for (const Finding& finding : run.result.findings()) {
-      text += fmt::format("{} ({}): {}\n", escape_markup(finding.check), to_string(finding.kind),
-                          escape_markup(finding.message));
-    }
-    text += fmt::format("</{}>\n</testcase>\n", element);
+    const char* const element = failed ? "failure" : invalid ? "error" : "skipped";
+    suite.cases +=
+        fmt::format(">\n<{0} message=\"{1}\">{2}</{0}>\n</testcase>\n", element,
+                    escape_markup(status_and_reason(run.result)),
+                    escape_markup(finding_lines(run.result, "") + "repeat: " + run.command));
   }
-  return text + "</testsuite>\n</testsuites>\n";
+  // The root has no "skipped": the schema that most readers follow knows it on suites only.
+  std::string text = fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<testsuites name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\">\n",
+      escape_markup(report.title), all.tests, all.failures, all.errors);
+  for (const auto& [driver, suite] : suites) {
+    text += fmt::format(
+        "<testsuite name=\"dyncp.{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" "
+        "skipped=\"{}\">\n{}</testsuite>\n",
+        escape_markup(driver), suite.tests, suite.failures, suite.errors, suite.skipped,
+        suite.cases);
+  }
+  return text + "</testsuites>\n";
 }
 
 std::string to_json_text(const Report& report) {
-  json runs = json::array();
-  for (const CaseRun& run : report.runs) {
-    json findings = json::array();
-    for (const Finding& finding : run.result.findings()) {
-      findings.push_back({{"check", finding.check},
-                          {"kind", to_string(finding.kind)},
-                          {"message", finding.message}});
+  Json json;
+  json["dyncp"] = report.version;
+  json["title"] = report.title;
+  json["exit_code"] = exit_code(report);
+  json["summary"] = counts_json(count_statuses(report));
+  json["drivers"] = Json::array();
+  for (const DriverSummary& summary : summarize(report)) {
+    Json driver;
+    driver["driver"] = summary.name;
+    driver["summary"] = counts_json(summary.counts);
+    driver["checks"] = Json::object();
+    for (const auto& [check, cases] : summary.checks) {
+      const auto findings = summary.findings.find(check);
+      driver["checks"][check] = {
+          {"cases", cases},
+          {"findings", findings == summary.findings.end() ? 0 : findings->second}};
     }
-    runs.push_back({{"driver", run.problem.driver},
-                    {"command", print_command(run.problem)},
-                    {"status", to_string(run.result.status())},
-                    {"reason", run.result.reason()},
-                    {"checks", run.result.checks_run()},
-                    {"findings", std::move(findings)},
-                    {"details", run.result.details()}});
+    driver["cp_sizes"] = histogram_json(summary.cp_sizes);
+    driver["rank_domains"] = histogram_json(summary.rank_domains);
+    driver["sequences"] = {{"count", summary.sequences},
+                           {"unaligned", summary.unaligned},
+                           {"shortest", summary.shortest},
+                           {"longest", summary.longest}};
+    driver["not_checked"] = Json::object();
+    for (const auto& [reason, entry] : summary.not_checked) {
+      driver["not_checked"][reason] = {{"cases", entry.cases}, {"first", entry.command}};
+    }
+    json["drivers"].push_back(std::move(driver));
   }
-  json counts;
-  for (const auto& [status, count] : count_statuses(report)) {
-    counts[std::string(to_string(status))] = count;
+  json["length_sets"] = Json::array();
+  for (const LengthSet& set : report.length_sets) {
+    const LengthFigures figures = figures_of(set);
+    json["length_sets"].push_back({{"name", set.name},
+                                   {"count", figures.count},
+                                   {"shortest", figures.shortest},
+                                   {"median", figures.median},
+                                   {"longest", figures.longest},
+                                   {"total", figures.total}});
   }
-  return json{{"title", report.title},       {"summary", summary_line(report)},
-              {"counts", std::move(counts)}, {"notes", report.notes},
-              {"left_out", report.left_out}, {"runs", std::move(runs)}}
-             .dump(1, ' ', true, json::error_handler_t::replace) +
-         "\n";
+  json["left_out"] = Json::array();
+  for (const LeftOut& entry : report.left_out) {
+    json["left_out"].push_back({{"what", entry.what}, {"why", entry.why}});
+  }
+  json["cases"] = Json::array();
+  for (const CaseRun& run : report.runs) {
+    Json one;
+    one["driver"] = run.driver->name;
+    one["command"] = run.command;
+    one["status"] = to_string(run.result.status());
+    one["reason"] = run.result.reason();
+    one["checks"] = run.result.checks_run();
+    one["findings"] = Json::array();
+    for (const Finding& finding : run.result.findings()) {
+      one["findings"].push_back({{"check", finding.check},
+                                 {"kind", to_string(finding.kind)},
+                                 {"message", finding.message}});
+    }
+    if (run.result.status() != Status::kPassed) one["details"] = run.result.details();
+    json["cases"].push_back(std::move(one));
+  }
+  return dumped(json);
 }
 
-std::string to_html(const Report& report) {
-  std::map<Status, int> counts = count_statuses(report);
-  const int bad = counts[Status::kFailed] + counts[Status::kInvalid];
-  const char* colour = bad > 0 ? "bad" : (counts[Status::kMistrusted] > 0 ? "warn" : "good");
-  std::string page = fmt::format(kPageHead, escape_markup(report.title));
-  page += fmt::format("<p class=\"verdict {}\">{}</p>\n", colour, summary_line(report));
-  for (const std::string& note : report.notes) page += "<p>" + escape_markup(note) + "</p>\n";
-
-  page +=
-      "<h2>What was checked</h2>\n<table><thead><tr><th>driver</th><th class=\"number\">cases</th>";
-  for (const Status status : kStatuses) {
-    page += fmt::format("<th class=\"number\">{}</th>", to_string(status));
-  }
-  page += "<th>CP sizes</th></tr></thead><tbody>\n";
-  for (auto& [name, driver] : coverage_of(report)) {
-    page += fmt::format("<tr><td>{}</td><td class=\"number\">{}</td>", escape_markup(name),
-                        driver.cases);
-    for (const Status status : kStatuses) {
-      page += fmt::format("<td class=\"number\">{}</td>", driver.statuses[status]);
-    }
-    page +=
-        fmt::format("<td>{}</td></tr>\n",
-                    driver.cp_sizes.empty() ? "from the schedule" : sizes_text(driver.cp_sizes));
-  }
-  page +=
-      "</tbody></table>\n<h2>Checks</h2>\n<table><thead><tr><th>check</th><th "
-      "class=\"number\">cases "
-      "that ran it</th></tr></thead><tbody>\n";
-  std::map<std::string, int> checks;
+std::string timings_text(const Report& report) {
+  Json json;
+  json["drivers"] = Json::object();
+  json["cases"] = Json::array();
+  std::map<std::string_view, double> seconds;
   for (const CaseRun& run : report.runs) {
-    for (const std::string& check : run.result.checks_run()) ++checks[check];
+    seconds[run.driver->name] += run.seconds;
+    json["cases"].push_back({{"command", run.command}, {"seconds", run.seconds}});
   }
-  for (const auto& [check, count] : checks) {
-    page += fmt::format("<tr><td><code>{}</code></td><td class=\"number\">{}</td></tr>\n",
-                        escape_markup(check), count);
-  }
-  page += "</tbody></table>\n<h2>What was not checked</h2>\n";
-  if (report.left_out.empty()) page += "<p>Nothing was left out.</p>\n";
-  if (!report.left_out.empty()) page += "<ul>\n";
-  for (const std::string& line : report.left_out) page += "<li>" + escape_markup(line) + "</li>\n";
-  if (!report.left_out.empty()) page += "</ul>\n";
-
-  const auto cases = [&](const char* heading, auto wanted, std::size_t most) {
-    std::size_t shown = 0, total = 0;
-    std::string rows;
-    for (const CaseRun& run : report.runs) {
-      if (!wanted(run.result.status())) continue;
-      if (total++ >= most) continue;
-      ++shown;
-      rows += fmt::format(
-          "<tr><td>{}</td><td>{}<details><summary>repeat</summary><code>{}</code>"
-          "</details></td></tr>\n",
-          to_string(run.result.status()), escape_markup(run.result.reason()),
-          escape_markup(print_command(run.problem)));
-    }
-    if (total == 0) return;
-    page += fmt::format(
-        "<h2>{} ({} of {} shown)</h2>\n<table><thead><tr><th>status</th><th>why</th></tr>"
-        "</thead><tbody>\n{}</tbody></table>\n",
-        heading, shown, total, rows);
-  };
-  cases("Failed cases", is_bad, 200);
-  cases(
-      "Cases that prove nothing or were not run",
-      [](Status s) { return s == Status::kMistrusted || s == Status::kSkipped; }, 50);
-
-  page += "<h2>Every case</h2>\n<details><summary>Show all</summary><table><tbody>\n";
-  for (const CaseRun& run : report.runs) {
-    page += fmt::format("<tr><td>{}</td><td><code>{}</code></td></tr>\n",
-                        to_string(run.result.status()),
-                        escape_markup(shorten(print_command(run.problem))));
-  }
-  return page + "</tbody></table></details>\n</body></html>\n";
+  for (const auto& [driver, sum] : seconds) json["drivers"][std::string(driver)] = sum;
+  return dumped(json);
 }
 
 }  // namespace dyncp
