@@ -93,7 +93,7 @@ TEST(ScheduleQuality, GroupsStartWhenTheirMembersAreFree) {
 
 // A group waits for its last member, and so does every later group that shares a rank.
 TEST(ScheduleQuality, WaitingPropagates) {
-  const ScheduleProblem problem = problem_of({9, 1, 1, 1, 8, 1, 1}, 4, 9);
+  const ScheduleProblem problem = problem_of({1, 9, 1, 1, 8, 1, 1}, 4, 9);
   const Schedule schedule{{{{{0, 1}, {0}}, {{1, 1}, {1}}, {{2, 1}, {2}}, {{3, 1}, {3}}},
                            {{{0, 2}, {4}}, {{2, 1}, {5}}, {{3, 1}, {6}}}}};
   ASSERT_TRUE(check_schedule(problem, schedule).empty());
