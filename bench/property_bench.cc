@@ -6,7 +6,6 @@
 
 #include "runtime/check.h"
 #include "runtime/fixtures.h"
-#include "runtime/report.h"
 #include "runtime/scheduler.h"
 #include "runtime/scheduler_search.h"
 
@@ -17,7 +16,7 @@ void run_driver(benchmark::State& state, const Driver& driver) {
   const std::vector<Problem> cases = driver.gate_cases(Tier::kSmoke, fixture_length_sets(), 1);
   std::size_t next = 0, failed = 0;
   for (auto _ : state) {
-    const CaseResult result = run_case(cases[next++ % cases.size()]);
+    const CaseResult result = driver.run(cases[next++ % cases.size()]);
     failed += result.status() != Status::kPassed ? 1 : 0;
   }
   if (failed > 0) state.SkipWithError("a case did not pass");
