@@ -40,7 +40,8 @@ RC_GTEST_PROP(MegatronBalanced, BreaksOnlyAlignmentInPowerOfTwoDomains, ()) {
   }
 }
 
-// The defect is not rare: uniform lengths of 1..4 capacities on 8 ranks find it within 2,000 cases.
+// The defect is not rare: uniform lengths of up to 4 capacities on 8 ranks meet it in 6 of these
+// 2,000 cases, and Megatron's own code, run on the same lengths, in the same 6.
 TEST(MegatronBalanced, UniformLengthsFindTheMisalignedGroup) {
   int misaligned = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
@@ -56,8 +57,7 @@ TEST(MegatronBalanced, UniformLengthsFindTheMisalignedGroup) {
     const auto violations = check_schedule(problem, MegatronBalanced().schedule(problem));
     misaligned += violations.empty() ? 0 : 1;
   }
-  EXPECT_GE(misaligned, 5);
-  EXPECT_LE(misaligned, 100);
+  EXPECT_EQ(misaligned, 6);
 }
 
 }  // namespace
