@@ -11,7 +11,7 @@
 // constants. Every tensor is double. Rows of padding hold RunOptions::padding (NaN unless said
 // otherwise) from the embedding on.
 //
-// Fault puts one well-known mistake into the pipeline, under its name in docs/faults.md: the
+// Fault puts one well-known mistake into the pipeline, under its name in the list of faults: the
 // negative controls that show that each relation can fail.
 #pragma once
 
