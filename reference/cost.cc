@@ -77,6 +77,11 @@ std::vector<ScheduledPack> simulate_schedule(const ScheduleProblem& problem,
   return packs;
 }
 
+double simulated_makespan(const ScheduleProblem& problem, const Schedule& schedule,
+                          const CostModel& cost, Barrier barrier) {
+  return makespan_of(simulate_schedule(problem, schedule, cost, barrier));
+}
+
 ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule& schedule,
                                  const CostModel& cost, Barrier barrier) {
   ScheduleQuality quality;
@@ -109,8 +114,8 @@ ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule&
   }
   quality.padding_waste = real > 0 ? padded / real - 1.0 : 0.0;
 
-  const double quadratic = makespan_of(
-      simulate_schedule(problem, schedule, CostModel::quadratic(), Barrier::kMicrobatch));
+  const double quadratic =
+      simulated_makespan(problem, schedule, CostModel::quadratic(), Barrier::kMicrobatch);
   quality.efficiency = quadratic > 0 ? squares / problem.ranks / quadratic : 1.0;
   return quality;
 }

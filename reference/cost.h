@@ -68,6 +68,10 @@ std::vector<ScheduledPack> simulate_schedule(const ScheduleProblem& problem,
                                              const Schedule& schedule, const CostModel& cost,
                                              Barrier barrier);
 
+/// When the last group of simulate_schedule ends; 0 for an empty schedule.
+double simulated_makespan(const ScheduleProblem& problem, const Schedule& schedule,
+                          const CostModel& cost, Barrier barrier);
+
 /// Figures of simulate_schedule.
 ScheduleQuality schedule_quality(const ScheduleProblem& problem, const Schedule& schedule,
                                  const CostModel& cost, Barrier barrier);

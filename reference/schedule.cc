@@ -1,6 +1,7 @@
 #include "reference/schedule.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "reference/error.h"
@@ -60,8 +61,11 @@ RankLists to_rank_lists(const Schedule& schedule, int ranks) {
   for (const Microbatch& microbatch : schedule.microbatches) {
     std::vector<std::vector<int>> per_rank(static_cast<std::size_t>(ranks));
     for (const Assignment& assignment : microbatch) {
+      // A hostile group may lie anywhere: its end need not fit an int.
+      const std::int64_t unbounded_end =
+          std::int64_t{assignment.group.first_rank} + assignment.group.size;
       const int first = std::max(0, assignment.group.first_rank);
-      const int end = std::min(ranks, assignment.group.end_rank());
+      const int end = static_cast<int>(std::min<std::int64_t>(ranks, unbounded_end));
       for (int rank = first; rank < end; ++rank) {
         auto& list = per_rank[static_cast<std::size_t>(rank)];
         list.insert(list.end(), assignment.sequences.begin(), assignment.sequences.end());

@@ -13,6 +13,7 @@
 #include "reference/error.h"
 #include "reference/schedule_check.h"
 #include "runtime/chart_js.h"
+#include "runtime/report.h"
 #include "runtime/timeline.h"
 
 namespace dyncp {
@@ -97,7 +98,7 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
     const ScheduleQuality quality =
         schedule_quality(problem, *schedule, options.cost, Barrier::kNone);
     const double with_barrier =
-        schedule_quality(problem, *schedule, options.cost, Barrier::kMicrobatch).makespan;
+        simulated_makespan(problem, *schedule, options.cost, Barrier::kMicrobatch);
     if (quality.lower_bound > 0) {
       event.push_back(quality.makespan / quality.lower_bound);
       barrier.push_back(with_barrier / quality.lower_bound);
@@ -113,8 +114,7 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
     shuffle(shuffled.lengths, random);
     const std::optional<Schedule> other = answer(scheduler, shuffled);
     if (other && check_schedule(shuffled, *other).empty() && quality.makespan > 0) {
-      const double makespan =
-          schedule_quality(shuffled, *other, options.cost, Barrier::kNone).makespan;
+      const double makespan = simulated_makespan(shuffled, *other, options.cost, Barrier::kNone);
       row.order_sensitivity =
           std::max(row.order_sensitivity, std::abs(makespan / quality.makespan - 1));
     }
@@ -129,23 +129,6 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
   row.over_bound = spread_of(event);
   row.over_bound_barrier = spread_of(barrier);
   return row;
-}
-
-std::string escape(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<')
-      result += "&lt;";
-    else if (c == '>')
-      result += "&gt;";
-    else if (c == '&')
-      result += "&amp;";
-    else if (c == '"')
-      result += "&quot;";
-    else
-      result += c;
-  }
-  return result;
 }
 
 std::string conditions(const CompareOptions& options) {
@@ -273,7 +256,7 @@ Comparison compare_schedulers(const CompareOptions& options) {
         if (!schedule || !check_schedule(first, *schedule).empty()) continue;
         comparison.timelines += fmt::format(
             "<figure><figcaption><b>{}</b>: first draw of {} on {} ranks</figcaption>{}</figure>\n",
-            escape(scheduler->name()), escape(set.name), ranks,
+            escape_markup(scheduler->name()), escape_markup(set.name), ranks,
             gantt_svg(first, *schedule, options.cost, Barrier::kNone));
       }
     }
@@ -332,8 +315,8 @@ std::string comparison_to_json(const Comparison& comparison) {
 
 std::string comparison_to_html(const Comparison& comparison) {
   std::string page(kPageHead);
-  page += "<h1>Schedulers compared</h1>\n<p>" + escape(conditions(comparison.options)) +
-          ".</p>\n<p>" + escape(kMeaning) + "</p>\n";
+  page += "<h1>Schedulers compared</h1>\n<p>" + escape_markup(conditions(comparison.options)) +
+          ".</p>\n<p>" + escape_markup(kMeaning) + "</p>\n";
   page +=
       "<table><thead><tr><th>set</th><th>ranks</th><th>scheduler</th><th>bound</th><th>p99</th>"
       "<th>worst</th><th>barrier</th><th>idle %</th><th>padding %</th><th>microbatches</th>"
@@ -354,16 +337,16 @@ std::string comparison_to_html(const Comparison& comparison) {
         "<tr{}><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
         "td><td>{}</td>"
         "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td{} title=\"{}\">{}</td></tr>\n",
-        first ? " class=\"first\"" : "", escape(row.set), row.ranks, escape(row.scheduler),
-        number(row.over_bound.p50, 3), number(row.over_bound.p99, 3),
+        first ? " class=\"first\"" : "", escape_markup(row.set), row.ranks,
+        escape_markup(row.scheduler), number(row.over_bound.p50, 3), number(row.over_bound.p99, 3),
         number(row.over_bound.worst, 3), number(row.over_bound_barrier.p50, 3),
         number(row.idle_share * 100, 1), number(row.padding_waste * 100, 1),
         number(row.microbatches, 1), number(row.order_sensitivity * 100, 1), row.refused,
-        row.invalid > 0 ? " class=\"bad\"" : "", escape(row.first_violation), row.invalid);
+        row.invalid > 0 ? " class=\"bad\"" : "", escape_markup(row.first_violation), row.invalid);
   }
   page += "</tbody></table>\n";
   for (const std::string& line : no_gain_lines(comparison))
-    page += "<p>" + escape(line) + ".</p>\n";
+    page += "<p>" + escape_markup(line) + ".</p>\n";
   if (!chart_js().empty()) {
     json datasets = json::array();
     int hue = 215;

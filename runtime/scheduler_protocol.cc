@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/error.h"
+#include "runtime/files.h"
 #include "runtime/schedule_format.h"
 
 namespace dyncp {
@@ -11,14 +12,10 @@ namespace {
 
 using nlohmann::json;
 
-// At most this much of a bad line is quoted, as printable ASCII.
-std::string quote(std::string_view line) {
+// The beginning of somebody's line, for an error message.
+std::string beginning(std::string_view line) {
   constexpr std::size_t kMost = 120;
-  std::string text(line.substr(0, kMost));
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  }
-  return "'" + text + (line.size() > kMost ? "...'" : "'");
+  return "'" + one_line(line, kMost) + (line.size() > kMost ? "...'" : "'");
 }
 
 json parse_object(std::string_view line) {
@@ -39,7 +36,7 @@ ScheduleAnswer read_answer(const json& object, std::int64_t id) {
   if (const auto found = object.find("id"); found != object.end()) {
     if (!is_id(*found) || found->get<std::int64_t>() != id) {
       return SchedulerFailure{SchedulerFailure::Kind::kWrongId,
-                              "the answer is to request " + quote(found->dump().substr(0, 40)) +
+                              "the answer is to request " + beginning(found->dump().substr(0, 40)) +
                                   " where request " + std::to_string(id) + " was asked"};
     }
   }
@@ -90,7 +87,7 @@ ScheduleRequest parse_request(std::string_view line) {
     return {id.get<std::int64_t>(), problem_from_json(object)};
   } catch (const InvalidInput& error) {
     throw InvalidInput("the request is malformed: " + std::string(error.what()) + "; it begins " +
-                       quote(line));
+                       beginning(line));
   }
 }
 
@@ -113,7 +110,7 @@ ScheduleAnswer parse_answer(std::string_view line, std::int64_t id) {
   } catch (const InvalidInput& error) {
     return SchedulerFailure{
         SchedulerFailure::Kind::kMalformed,
-        "the answer is malformed: " + std::string(error.what()) + "; it begins " + quote(line)};
+        "the answer is malformed: " + std::string(error.what()) + "; it begins " + beginning(line)};
   }
 }
 

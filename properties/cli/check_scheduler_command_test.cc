@@ -1,36 +1,18 @@
 // dyncp check-scheduler as a person runs it: findings by name, reproducers that reproduce, external
 // schedulers, and how it refuses.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "properties/cli/run_command.h"
 #include "properties/runtime/scratch_folder.h"
 #include "runtime/files.h"
 
 namespace dyncp {
 namespace {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // stdout and stderr as they come
-};
-
-Outcome run(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer{};
-  std::size_t count = 0;
-  while ((count = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
-}
+// stdout and stderr as they come.
+Outcome run(const std::string& command) { return run_shell(command + " 2>&1"); }
 
 Outcome check_scheduler(const std::string& arguments) {
   return run(std::string(DYNCP_COMMAND) + " check-scheduler " + arguments);
@@ -57,31 +39,31 @@ TEST(CheckSchedulerCommand, FindsTheMisalignedGroupAndRepeatsIt) {
   const Outcome found =
       check_scheduler("megatron-balanced --ranks 8 --max-tokens 1024 --cases 20000");
   EXPECT_EQ(found.exit_code, 1);
-  EXPECT_TRUE(contains(found.output, "\nFAILED group-aligned: ")) << found.output;
+  EXPECT_TRUE(contains(found.out, "\nFAILED group-aligned: ")) << found.out;
   const std::string sentence =
       "run sequence 2 but no such CP group exists: size-4 groups start at multiples of 4 (0..3, "
       "4..7)\n";
-  EXPECT_TRUE(contains(found.output, "microbatch 2: ranks 2..5 (size 4) " + sentence));
-  EXPECT_TRUE(contains(found.output, "check-scheduler: cases:20000 "));
-  EXPECT_TRUE(contains(found.output, "broken-rules:1 seed:1 FAILED\n"));
-  const Outcome repeated = run(repeat_command(found.output));
+  EXPECT_TRUE(contains(found.out, "microbatch 2: ranks 2..5 (size 4) " + sentence));
+  EXPECT_TRUE(contains(found.out, "check-scheduler: cases:20000 "));
+  EXPECT_TRUE(contains(found.out, "broken-rules:1 seed:1 FAILED\n"));
+  const Outcome repeated = run(repeat_command(found.out));
   EXPECT_EQ(repeated.exit_code, 1);
-  EXPECT_TRUE(contains(repeated.output, "VIOLATION group-aligned: microbatch 2: ranks 2..5"))
-      << repeated.output;
+  EXPECT_TRUE(contains(repeated.out, "VIOLATION group-aligned: microbatch 2: ranks 2..5"))
+      << repeated.out;
 }
 
 TEST(CheckSchedulerCommand, PassesAValidDomain) {
   const Outcome outcome = check_scheduler(
       "megatron-packing-aware --ranks 1..64 --power-of-two-only --cases 2000 --seed 5");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  EXPECT_TRUE(contains(outcome.output,
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out,
                        "domain    1..64 ranks, powers of two only (7 domains), 1024 tokens a rank, "
                        "pack execution, group policy aligned, padding none\n"));
-  EXPECT_TRUE(contains(outcome.output, "broken-rules:0 seed:5 PASSED\n"));
+  EXPECT_TRUE(contains(outcome.out, "broken-rules:0 seed:5 PASSED\n"));
   EXPECT_EQ(check_scheduler("megatron-packing-aware --ranks 1..64 --power-of-two-only --cases 2000 "
                             "--seed 5")
-                .output,
-            outcome.output);
+                .out,
+            outcome.out);
 }
 
 TEST(CheckSchedulerCommand, FailsByNameInOtherDomains) {
@@ -89,12 +71,12 @@ TEST(CheckSchedulerCommand, FailsByNameInOtherDomains) {
     const Outcome outcome =
         check_scheduler(std::string("megatron-packing-aware --cases 500 --ranks ") + ranks);
     EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_TRUE(contains(outcome.output, "FAILED size-allowed: ")) << outcome.output;
-    EXPECT_TRUE(contains(outcome.output, "FAILED refusal: "));
+    EXPECT_TRUE(contains(outcome.out, "FAILED size-allowed: ")) << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, "FAILED refusal: "));
     const bool refusal_first =
-        outcome.output.find("FAILED refusal") < outcome.output.find("FAILED size-allowed");
-    EXPECT_EQ(run(repeat_command(outcome.output, refusal_first ? 0 : 1)).exit_code, 2);
-    EXPECT_EQ(run(repeat_command(outcome.output, refusal_first ? 1 : 0)).exit_code, 1);
+        outcome.out.find("FAILED refusal") < outcome.out.find("FAILED size-allowed");
+    EXPECT_EQ(run(repeat_command(outcome.out, refusal_first ? 0 : 1)).exit_code, 2);
+    EXPECT_EQ(run(repeat_command(outcome.out, refusal_first ? 1 : 0)).exit_code, 1);
   }
 }
 
@@ -103,11 +85,11 @@ TEST(CheckSchedulerCommand, RepeatsUnderEveryOption) {
       "megatron-packing-aware --ranks 8 --cases 2000 --min-cp 2 --tp 2 --microbatch-multiple 1 "
       "--max-sequences 4 --group-policy pow2-any-slice --padding group --families uniform");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.output, "FAILED max-sequences: ")) << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "families  uniform\n"));
+  EXPECT_TRUE(contains(outcome.out, "FAILED max-sequences: ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "families  uniform\n"));
   int findings = 0;
   for (;; ++findings) {
-    const std::string command = repeat_command(outcome.output, findings);
+    const std::string command = repeat_command(outcome.out, findings);
     if (command.empty()) break;
     EXPECT_NE(run(command).exit_code, 0) << command;
     EXPECT_TRUE(contains(command,
@@ -138,7 +120,7 @@ TEST(CheckSchedulerCommand, WritesJson) {
 TEST(CheckSchedulerCommand, SaysWhenNothingWasProved) {
   const Outcome outcome = check_scheduler("megatron-packing-aware --ranks 1 --cases 20");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.output, "MISTRUSTED (no schedule had a CP group larger than 1)"));
+  EXPECT_TRUE(contains(outcome.out, "MISTRUSTED (no schedule had a CP group larger than 1)"));
 }
 
 TEST(CheckSchedulerCommand, RefusesBadUsageInOneLine) {
@@ -163,8 +145,8 @@ TEST(CheckSchedulerCommand, RefusesBadUsageInOneLine) {
                                 "megatron-balanced --seed x",
                                 "megatron-balanced --cases 5 --json /no/such/folder/file.json"}) {
     const Outcome outcome = check_scheduler(arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << arguments << outcome.output;
-    EXPECT_TRUE(contains(outcome.output, "dyncp: ")) << arguments;
+    EXPECT_EQ(outcome.exit_code, 2) << arguments << outcome.out;
+    EXPECT_TRUE(contains(outcome.out, "dyncp: ")) << arguments;
   }
 }
 
@@ -175,23 +157,22 @@ TEST(CheckSchedulerCommand, SearchesAProgram) {
       std::string("--exec '") + DYNCP_COMMAND +
       " serve --scheduler megatron-packing-aware' --ranks 6 --cases 100 --deadline 10");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.output, "FAILED size-allowed: ")) << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "repeat: echo '{"));
+  EXPECT_TRUE(contains(outcome.out, "FAILED size-allowed: ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "repeat: echo '{"));
 }
 
 TEST(CheckSchedulerCommand, ReportsAProgramThatPrintsGarbage) {
   const Outcome outcome =
       check_scheduler("--exec 'while read line; do echo nonsense; done' --cases 100 --deadline 5");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.output, "FAILED malformed-answer: 50 of 50 cases"))
-      << outcome.output;
-  EXPECT_TRUE(contains(outcome.output, "stopped   after 50 "));
+  EXPECT_TRUE(contains(outcome.out, "FAILED malformed-answer: 50 of 50 cases")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "stopped   after 50 "));
 }
 
 TEST(CheckSchedulerCommand, ReportsAProgramThatEnds) {
   const Outcome outcome = check_scheduler("--exec 'read line; exit 3' --cases 100 --deadline 5");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_TRUE(contains(outcome.output, "FAILED crash: 50 of 50 cases")) << outcome.output;
+  EXPECT_TRUE(contains(outcome.out, "FAILED crash: 50 of 50 cases")) << outcome.out;
 }
 
 }  // namespace

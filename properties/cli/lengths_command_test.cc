@@ -1,11 +1,9 @@
 // dyncp lengths as a person runs it: what it prints, what it writes, and how it refuses.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "properties/cli/run_command.h"
 #include "properties/runtime/scratch_folder.h"
 #include "runtime/files.h"
 #include "runtime/lengths.h"
@@ -13,24 +11,9 @@
 namespace dyncp {
 namespace {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // stdout and stderr as they come
-};
-
+// stdout and stderr as they come.
 Outcome dyncp_lengths(const std::string& arguments) {
-  Outcome outcome;
-  const std::string command = std::string(DYNCP_COMMAND) + " lengths " + arguments + " 2>&1";
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer{};
-  std::size_t count = 0;
-  while ((count = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
-  return outcome;
+  return run_shell(std::string(DYNCP_COMMAND) + " lengths " + arguments + " 2>&1");
 }
 
 TEST(LengthsCommand, ShowsAFile) {
@@ -39,12 +22,12 @@ TEST(LengthsCommand, ShowsAFile) {
   const Outcome outcome = dyncp_lengths("--file " + file);
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(
-      outcome.output.substr(0, outcome.output.find("            1..1")),
+      outcome.out.substr(0, outcome.out.find("            1..1")),
       "sequences 4   tokens 12390\n"
       "min 1   p50 100   p90 8192   p99 8192   max 8192\n"
       "longer than 4096 tokens (need CP > 1): 50.00% of the sequences, 99.18% of the tokens\n");
   const auto json =
-      nlohmann::json::parse(dyncp_lengths("--file " + file + " --json --max-tokens 8191").output);
+      nlohmann::json::parse(dyncp_lengths("--file " + file + " --json --max-tokens 8191").out);
   EXPECT_EQ(json.at("count"), 4);
   EXPECT_EQ(json.at("total"), 12390);
   EXPECT_EQ(json.at("max_tokens"), 8191);
@@ -61,7 +44,7 @@ TEST(LengthsCommand, MeasuresDocumentsIntoAFileThatReadsBack) {
   const Outcome outcome =
       dyncp_lengths("--from " + folder.path() + "/docs --suffix .py,.pyi --out " + out +
                     " --note 'two documents'");
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
   EXPECT_EQ(read_file(out),
             "# bytes of 2 files ending in .py .pyi, in the order of their paths\n"
             "# two documents\n5\n70\n");
@@ -72,11 +55,11 @@ TEST(LengthsCommand, DrawsAFamilyThatRepeats) {
   const std::string arguments = "--family uniform --count 50 --unit 100 --limit 350 --seed 9";
   const Outcome outcome = dyncp_lengths(arguments + " --out -");
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_EQ(outcome.output.substr(0, outcome.output.find('\n')),
+  EXPECT_EQ(outcome.out.substr(0, outcome.out.find('\n')),
             "# dyncp lengths --family uniform --count 50 --unit 100 --limit 350 --seed 9");
-  EXPECT_EQ(parse_lengths(outcome.output, "output"),
+  EXPECT_EQ(parse_lengths(outcome.out, "output"),
             find_length_family("uniform").draw(50, 100, 350, 9));
-  EXPECT_EQ(dyncp_lengths(arguments + " --out -").output, outcome.output);
+  EXPECT_EQ(dyncp_lengths(arguments + " --out -").out, outcome.out);
 }
 
 TEST(LengthsCommand, BadInputIsOneLineAndExitCodeTwo) {
@@ -105,9 +88,9 @@ TEST(LengthsCommand, BadInputIsOneLineAndExitCodeTwo) {
     SCOPED_TRACE(arguments);
     const Outcome outcome = dyncp_lengths(arguments);
     EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
-    EXPECT_EQ(outcome.output.substr(0, 7), "dyncp: ") << outcome.output;
-    EXPECT_NE(outcome.output.find(found), std::string::npos) << outcome.output;
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1) << outcome.out;
+    EXPECT_EQ(outcome.out.substr(0, 7), "dyncp: ") << outcome.out;
+    EXPECT_NE(outcome.out.find(found), std::string::npos) << outcome.out;
   }
 }
 

@@ -19,14 +19,8 @@ struct Outcome {
   std::string err;     // stderr
 };
 
-/// Runs `before` DYNCP_COMMAND `arguments` `after` in a shell: `before` may set variables, `after`
-/// may redirect.
-inline Outcome run_command(const std::string& arguments, const std::string& before = "",
-                           const std::string& after = "") {
-  const ScratchFolder folder;
-  const std::string errors = folder.path() + "/stderr";
-  const std::string line =
-      before + " " + DYNCP_COMMAND + " " + arguments + " 2>" + errors + " " + after;
+/// Runs a shell command line; what it prints to stderr is not taken apart.
+inline Outcome run_shell(const std::string& line) {
   FILE* const pipe = ::popen(line.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("no shell");
   Outcome outcome;
@@ -37,6 +31,18 @@ inline Outcome run_command(const std::string& arguments, const std::string& befo
   }
   const int status = ::pclose(pipe);
   if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+  return outcome;
+}
+
+/// Runs `before` DYNCP_COMMAND `arguments` `after` in a shell: `before` may set variables, `after`
+/// may redirect.
+inline Outcome run_command(const std::string& arguments, const std::string& before = "",
+                           const std::string& after = "") {
+  const ScratchFolder folder;
+  const std::string errors = folder.path() + "/stderr";
+  const std::string line =
+      before + " " + DYNCP_COMMAND + " " + arguments + " 2>" + errors + " " + after;
+  Outcome outcome = run_shell(line);
   outcome.err = read_file(errors);
   return outcome;
 }

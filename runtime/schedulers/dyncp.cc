@@ -124,12 +124,7 @@ constexpr int kRivalItems = 4096;
 
 double makespan_of(const ScheduleProblem& problem, const Schedule& schedule,
                    const DyncpOptions& options) {
-  double makespan = 0;
-  for (const ScheduledPack& pack :
-       simulate_schedule(problem, schedule, options.cost, options.barrier)) {
-    makespan = std::max(makespan, pack.end);
-  }
-  return makespan;
+  return simulated_makespan(problem, schedule, options.cost, options.barrier);
 }
 
 // The rival's schedule if it is valid for this problem.

@@ -74,15 +74,6 @@ Schedule deal(std::vector<Pack> packs, int size, int groups) {
   return schedule;
 }
 
-double makespan_of(const ScheduleProblem& problem, const Schedule& schedule, const CostModel& cost,
-                   Barrier barrier) {
-  double makespan = 0;
-  for (const ScheduledPack& pack : simulate_schedule(problem, schedule, cost, barrier)) {
-    makespan = std::max(makespan, pack.end);
-  }
-  return makespan;
-}
-
 }  // namespace
 
 std::string_view StaticBest::summary() const {
@@ -127,7 +118,7 @@ Schedule StaticBest::schedule(const ScheduleProblem& problem) const {
       auto packs = balance(problem, cost_, order, size, static_cast<std::size_t>(count));
       if (!packs) continue;
       Schedule candidate = deal(std::move(*packs), size, groups);
-      const double makespan = makespan_of(problem, candidate, cost_, barrier_);
+      const double makespan = simulated_makespan(problem, candidate, cost_, barrier_);
       if (!best || makespan < best_makespan) {
         best = std::move(candidate);
         best_makespan = makespan;
