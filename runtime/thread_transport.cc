@@ -84,21 +84,24 @@ class ThreadTransport : public MessageTransport {
 void run_rank(int rank, const std::shared_ptr<World>& world,
               const std::function<void(Transport&)>& body) {
   ThreadTransport transport(rank, world);
-  std::exception_ptr failure;
+  // Kept before the abort is told: ranks that it wakes up must not be taken for the first to fail.
+  const auto keep_failure = [&world] {
+    const std::lock_guard lock(world->mutex);
+    if (!world->first_failure) world->first_failure = std::current_exception();
+  };
   try {
     body(transport);
     world->recorder->set_state(rank, RankState::kFinished);
   } catch (const TransportError&) {
-    failure = std::current_exception();  // its abort has been announced already
+    keep_failure();  // its abort has been announced already
   } catch (const std::exception& error) {
-    failure = std::current_exception();
+    keep_failure();
     transport.abort(error.what());
   } catch (...) {
-    failure = std::current_exception();
+    keep_failure();
     transport.abort("it threw something that is no exception of the standard library");
   }
   const std::lock_guard lock(world->mutex);
-  if (failure && !world->first_failure) world->first_failure = failure;
   ++world->finished;
   world->changed.notify_all();
 }
