@@ -15,7 +15,7 @@ namespace {
 void run_driver(benchmark::State& state, const Driver& driver) {
   const std::vector<Problem> cases = driver.gate_cases(Tier::kSmoke, fixture_length_sets(), 1);
   std::size_t next = 0, failed = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const CaseResult result = driver.run(cases[next++ % cases.size()]);
     failed += result.status() != Status::kPassed ? 1 : 0;
   }
@@ -29,7 +29,7 @@ void run_search(benchmark::State& state, const Scheduler& scheduler) {
   const AskScheduler ask = ask_scheduler(scheduler);
   const CaseSource source(domain, 1);
   std::int64_t next = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(judge_scheduler(ask, source.draw(next++).problem));
   }
   state.SetItemsProcessed(state.iterations());

@@ -37,7 +37,7 @@ void time_scheduler(benchmark::State& state, const Scheduler& scheduler,
                     const std::string& family) {
   const ScheduleProblem problem = make_problem(family, state);
   std::size_t microbatches = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const Schedule schedule = scheduler.schedule(problem);
     microbatches = schedule.microbatches.size();
     benchmark::DoNotOptimize(microbatches);
@@ -52,7 +52,7 @@ void time_plain_over_fast(benchmark::State& state, const std::string& family) {
   std::chrono::duration<double> fast_time{0};
   std::chrono::duration<double> plain_time{0};
   std::size_t microbatches = 0;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     const auto start = Clock::now();
     const Schedule by_fast = fast.schedule(problem);
     const auto between = Clock::now();

@@ -75,7 +75,8 @@ AttentionForward attention_forward(const Pack& pack, const Tensor<double>& q,
       const KeyRange keys = visible_keys(options.causal, options.window, i, pack.real_length(s));
       for (int h = 0; h < q.heads; ++h) {
         p.clear();
-        double max = options.sink.empty() ? kMinusInfinity : options.sink[std::size_t(h)];
+        double max = kMinusInfinity;
+        if (!options.sink.empty()) max = options.sink[std::size_t(h)];
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
           p.push_back(scale * dot(q, first + i, h, k, first + j, h / group));
           max = std::max(max, p.back());

@@ -117,8 +117,8 @@ class BarrierSearch {
         if (!t_.groups.exists({first, size})) continue;
         for (Set set = 1; set < sets; ++set) {
           for (Set pack = set; pack > 0; pack = (pack - 1) & set) {
-            const double slowest =
-                std::max(t_.time[size][pack], row_[std::size_t(first + size)][set ^ pack]);
+            const double slowest = std::max(
+                t_.time[size][pack], row_[std::size_t(first) + std::size_t(size)][set ^ pack]);
             if (slowest < row_[std::size_t(first)][set]) {
               row_[std::size_t(first)][set] = slowest;
               row_choice_[std::size_t(first)][set] = {{first, size}, pack};

@@ -276,7 +276,7 @@ class ForwardDiagnosis {
   }
 
   std::string explain(const RowVerdict& rows) {
-    if (const std::string text = explain_nan(rows); !text.empty()) return text;
+    if (std::string text = explain_nan(rows); !text.empty()) return text;
     std::vector<std::pair<int, std::optional<Best>>> explained;
     for (const Group& group : by_rank(layout_, rows)) {
       const auto tried = [&](const Hypothesis& hypothesis, const Place& place, bool is_wrong) {
@@ -660,7 +660,7 @@ class ForwardDiagnosis {
         [this, size](const Place& query) -> std::optional<Prediction> {
           const std::int64_t real = r_.pack.real_length(query.sequence);
           const std::int64_t base = layout_.first_local(query.sequence);
-          const std::int64_t rows = real / size, half = real / (2 * size);
+          const std::int64_t rows = real / size, half = real / (2 * std::int64_t{size});
           const auto index = [&](const Place& place) { return place.local - base; };
           if (index(query) >= rows) return std::nullopt;  // never computed: anything may be there
           std::vector<Key> keys;
@@ -740,7 +740,9 @@ class ForwardDiagnosis {
         changed[i].weight = weight;
         const auto prediction = attend(query, changed, {});
         if (!prediction) continue;
-        const Predict predict = [&](const Place&) { return prediction; };
+        const Predict predict = [&found = *prediction](const Place&) {
+          return std::optional(found);
+        };
         if (!matches(predict, query, true).value_or(false)) continue;
         double misfit = 0;
         if (r_.o) misfit += distance(prediction->o, row_values(*r_.o, query.row, query.head));

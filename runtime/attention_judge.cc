@@ -386,7 +386,8 @@ class Judge {
         {"dq", &recording_.dq},
         {"dk", &recording_.dk},
         {"dv", &recording_.dv}};
-    for (const auto& [name, tensor] : tensors) {
+    for (const auto& named : tensors) {
+      const std::optional<Tensor<double>>* const tensor = named.second;
       if (!tensor->has_value()) continue;
       std::int64_t count = 0, first = -1;
       for_each_padding_row(recording_, [&](std::int64_t row) {
@@ -398,8 +399,8 @@ class Judge {
         if (first < 0) first = row;
         ++count;
       });
-      result_.expect(driver_ + ".padding_zero", Kind::kPadding, count == 0, [&, label = name] {
-        return fmt::format("{} is not zero in {} padding rows, the first is {}", label, count,
+      result_.expect(driver_ + ".padding_zero", Kind::kPadding, count == 0, [&] {
+        return fmt::format("{} is not zero in {} padding rows, the first is {}", named.first, count,
                            place_text(recording_, first));
       });
     }

@@ -58,7 +58,7 @@ std::string first_difference(const Results& a, std::int64_t row_a, const Results
       {"dk", {&a.backward.dk, &b.backward.dk}},
       {"dv", {&a.backward.dv, &b.backward.dv}}};
   for (const auto& [name, tensors] : pairs) {
-    const std::string difference = differs(name, *tensors.first, *tensors.second);
+    std::string difference = differs(name, *tensors.first, *tensors.second);
     if (!difference.empty()) return difference;
   }
   for (int h = 0; h < a.forward.lse.heads; ++h) {
