@@ -92,8 +92,8 @@ std::vector<Hypothesis> slice_hypotheses(const Pack& pack, int size, int rank) {
     all.push_back({std::move(name), count, std::move(values)});
   };
   // One value per local row, from sequence, local row and the length of its chunk.
-  const auto add_per_row = [&](std::string name, auto row_of) {
-    add(std::move(name), rows, [cu, size, rows, row_of] {
+  const auto add_per_row = [&](const std::string& name, auto row_of) {
+    add(name, rows, [cu, size, rows, row_of] {
       return per_row(cu, size, rows, [&](const LocalRow& row) {
         return cu[row.sequence] + row_of(row.index, row.length);
       });
@@ -200,8 +200,8 @@ std::vector<Hypothesis> position_hypotheses(const Pack& pack, int size, int rank
     all.push_back({std::move(name), rows, std::move(values)});
   };
   // One position per local row: position_of(local row, local rows of its sequence, sequence).
-  const auto add_per_row = [&](std::string name, auto position_of) {
-    add(std::move(name), [cu, size, rows, packed_table, position_of] {
+  const auto add_per_row = [&](const std::string& name, auto position_of) {
+    add(name, [cu, size, rows, packed_table, position_of] {
       return per_row(cu, size, rows, [&](const LocalRow& row) {
         return position_of(row.index, row.length, row.sequence) +
                (packed_table ? cu[row.sequence] : 0);

@@ -213,7 +213,7 @@ std::string coverage_table(const Report& report) {
   for (const DriverSummary& summary : summarize(report)) {
     const Counts& counts = summary.counts;
     std::string sizes = sizes_text(summary.cp_sizes);
-    if (!sizes.empty()) sizes = "CP " + sizes;
+    if (!sizes.empty()) sizes.insert(0, "CP ");
     if (!summary.rank_domains.empty()) {
       sizes +=
           fmt::format("{}of {} ranks", sizes.empty() ? "" : ", ", sizes_text(summary.rank_domains));

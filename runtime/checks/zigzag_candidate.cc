@@ -260,7 +260,7 @@ void judge_labels(const Case& c, const Safetensors& file, CaseResult& result) {
         {"labels shifted through the whole local slice, across sequences, instead of before "
          "slicing",
          part.rows, [&] { return rolled(true); }},
-        {"labels not shifted at all", part.rows, [&] { return slice; }},
+        {"labels not shifted at all", part.rows, [&] { return Rows(slice); }},
         {"labels shifted twice", part.rows,
          [&] { return gather(shift_labels(c.pack, labels, kNone), rows); }},
         {"labels shifted the other way", part.rows, [&] {
@@ -378,13 +378,13 @@ void judge_boundaries(const Case& c, const Safetensors& file, const std::string&
     (right ? judged.right : judged.wrong).push_back(i);
   }
   std::vector<Hypothesis> hypotheses;
-  const auto add = [&hypotheses](std::string hypothesis, Rows values) {
+  const auto add = [&hypotheses](std::string hypothesis, const Rows& values) {
     hypotheses.push_back({std::move(hypothesis), static_cast<std::int64_t>(values.size()),
                           [values] { return values; }});
   };
   Rows divided = expected, doubled = expected;
   for (std::int64_t& boundary : divided) boundary /= c.size;
-  for (std::int64_t& boundary : doubled) boundary /= 2 * c.size;
+  for (std::int64_t& boundary : doubled) boundary /= 2 * std::int64_t{c.size};
   const bool padded = name == "cu_seqlens_padded";
   add("boundaries divided by the CP size", divided);
   add("boundaries divided by twice the CP size", doubled);
