@@ -79,4 +79,15 @@ inline PackedMicrobatch pack_on_one_rank(const std::vector<Document>& documents,
   return microbatch;
 }
 
+/// The values of every tensor by name, exactly.
+template <typename T>
+NamedGradients named_values(const GptParameters<T>& parameters) {
+  NamedGradients named;
+  for (const GptTensor& tensor : parameters.tensors()) {
+    const auto values = parameters.tensor(tensor.name);
+    named[tensor.name] = {values.begin(), values.end()};
+  }
+  return named;
+}
+
 }  // namespace dyncp::gpt_cases
