@@ -300,16 +300,16 @@ std::vector<double> slot_prices(const ClassTable& table, double time, std::int64
 // The largest time ruled out for exactly `microbatches` microbatches, all sizes priced alike.
 double bound_at(const ClassTable& table, double from, std::int64_t microbatches, bool capacity) {
   double best = from;
-  for (const Pricing& pricing : all_pricings({1.0, 0.75, 0.5, 0.25, 0.0})) {
-    best = table.least_time(best, microbatches, table.multipliers(0, pricing));
+  const auto raise = [&](double slot, const Pricing& pricing) {
+    best = table.least_time(best, microbatches, table.multipliers(slot, pricing));
+  };
+  for (double communication : {1.0, 0.5}) {
+    for (bool by_time : {false, true}) {
+      for (double threshold : {0.0, 0.5}) raise(0, {communication, {by_time, threshold}});
+    }
   }
   for (double slot : slot_prices(table, best, microbatches, capacity)) {
-    for (double communication : {1.0, 0.75, 0.5}) {
-      for (bool by_time : {false, true}) {
-        best = table.least_time(best, microbatches,
-                                table.multipliers(slot, {communication, {by_time, 0}}));
-      }
-    }
+    for (double communication : {1.0, 0.5}) raise(slot, {communication, {true, 0}});
   }
   return best;
 }

@@ -15,6 +15,7 @@
 #include "runtime/schedulers/dyncp_fallback.h"
 #include "runtime/schedulers/dyncp_search.h"
 #include "runtime/schedulers/megatron_packing_aware.h"
+#include "runtime/schedulers/static_best.h"
 
 namespace dyncp {
 
@@ -119,7 +120,7 @@ std::string_view DyncpScheduler::summary() const {
 
 namespace {
 
-// Up to here the rivals' schedules are compared with ours at every effort.
+// Up to here Megatron's schedule is compared with ours at every effort.
 constexpr int kRivalItems = 4096;
 
 double makespan_of(const ScheduleProblem& problem, const Schedule& schedule,
@@ -141,23 +142,30 @@ std::optional<Schedule> valid_schedule(const Scheduler& rival, const SchedulePro
 Schedule schedule_many(const Instance& instance, const std::vector<Tree>& trees,
                        const DyncpOptions& options) {
   const ScheduleProblem& problem = instance.problem();
-  const double bound = options.effort == Effort::kBest ? lower_bound(problem, options.cost)
-                                                       : fill_bound(problem, options.cost);
+  // Schedules of rivals, on items: ours starts from them and is never longer.
+  std::vector<Schedule> seeds;
+  const auto add_rival = [&](const Scheduler& rival) {
+    auto seed = valid_schedule(rival, sorted_problem(instance));
+    if (seed) seeds.push_back(std::move(*seed));
+  };
+  const bool best_effort = options.effort == Effort::kBest;
+  if (instance.items() <= kRivalItems || best_effort) add_rival(MegatronPackingAware());
+  if (best_effort && static_cast<std::size_t>(instance.items()) <= kQuickStaticBest) {
+    add_rival(StaticBest(options.cost, options.barrier));
+  }
+  const double bound =
+      best_effort ? lower_bound(problem, options.cost) : fill_bound(problem, options.cost);
   std::optional<Schedule> best =
-      nested::search(instance, trees, options.barrier, options.effort, bound);
+      nested::search(instance, trees, seeds, options.barrier, options.effort, bound);
   for (const Tree& tree : trees) {
     if (best) break;
     Plan plan(instance, tree);
     if (nested::place_somehow(plan)) best = plan.schedule();
   }
-  if (instance.items() <= kRivalItems || options.effort == Effort::kBest) {
-    const MegatronPackingAware rival;
-    const auto other = valid_schedule(rival, sorted_problem(instance));
-    if (other) {
-      Schedule schedule = with_ids(instance, *other);
-      if (!best || makespan_of(problem, schedule, options) < makespan_of(problem, *best, options)) {
-        best = std::move(schedule);
-      }
+  for (Schedule& seed : seeds) {  // its groups may be on no tree
+    Schedule schedule = with_ids(instance, std::move(seed));
+    if (!best || makespan_of(problem, schedule, options) < makespan_of(problem, *best, options)) {
+      best = std::move(schedule);
     }
   }
   if (best) return *best;

@@ -36,6 +36,7 @@ class Builder {
     // Rank slots of one pack a path.
     const std::int64_t slots = instance_.ranks() * static_cast<std::int64_t>(tree_.roots().size());
     empty_slots_ = slots * microbatches_;
+    spread_deadlines();
     refresh_all();
     const int items = instance_.items();
     for (int item = 0; item < items; ++item) {
@@ -114,6 +115,21 @@ class Builder {
     }
   }
 
+  // After v changed from this path and room. Rarely needs to look at the whole block.
+  void update_block(int v, double old_path, double old_room) {
+    const Position position = position_[at(v)];
+    Block& block = rows_[at(position.row)].blocks[at(position.index) / kBlock];
+    const NodeState& node = state(v);
+    const bool was_least = old_path <= block.least_path && node.path > old_path;
+    const bool had_most = old_room >= block.most_room && node.room < old_room;
+    if (was_least || had_most) {
+      refresh_block(v);
+      return;
+    }
+    block.least_path = std::min(block.least_path, node.path);
+    block.most_room = std::max(block.most_room, node.room);
+  }
+
   void refresh_block(int v) {
     Row& row = rows_[at(position_[at(v)].row)];
     const std::size_t b = at(position_[at(v)].index) / kBlock;
@@ -125,6 +141,20 @@ class Builder {
       block.most_room = std::max(block.most_room, node.room);
     }
     row.blocks[b] = block;
+  }
+
+  // A longer deadline is a load below zero to begin with.
+  void spread_deadlines() {
+    const std::size_t roots = tree_.roots().size();
+    if (roots == 1) return;
+    for (std::size_t r = 0; r < roots; ++r) {
+      const double share = 1 - 2 * static_cast<double>(r) / static_cast<double>(roots - 1);
+      const int root = tree_.roots()[r];
+      for (int v = root; v < tree_.node(root).end; ++v) {
+        state(v).above = -share * options_.spread * options_.deadline;
+        state(v).path = state(v).above;
+      }
+    }
   }
 
   void refresh_all() {
@@ -150,11 +180,13 @@ class Builder {
       count_below += node.count_own;
       const bool same_count = count_below == node.count_below;
       if (u != v && same_count && below == node.below) break;
+      const double old_path = node.path;
+      const double old_room = node.room;
       node.below = below;
       node.count_below = count_below;
       node.path = node.above + below;
       if (u == v || !same_count) refresh_room(u);
-      refresh_block(u);
+      update_block(u, old_path, old_room);
     }
     for (int w = v + 1; w < tree_.node(v).end; ++w) {
       NodeState& node = state(w);
@@ -176,7 +208,8 @@ class Builder {
   void prepare(int item) {
     first_row_ = 0;
     while (rows_[first_row_].level < instance_.first_level(item)) ++first_row_;
-    const double time_left = options_.deadline - microbatches_ * instance_.launch();
+    const double time_left =
+        options_.deadline * (1 + options_.spread) - microbatches_ * instance_.launch();
     double least_area = kInfinity;
     double least_time = kInfinity;
     std::size_t cheapest = first_row_;
@@ -290,7 +323,7 @@ class Builder {
   }
 
   bool open_on(int item, std::size_t row) {
-    const int v = find(row, true, -1);
+    const int v = find(row, true, -kInfinity);
     if (v < 0) return false;
     put(item, v, kNewPack, row);
     return true;
@@ -305,7 +338,7 @@ class Builder {
     double best_end = kInfinity;
     const auto consider = [&](std::size_t row) {
       const double alone = instance_.time(row_loads_[row], rows_[row].level);
-      const int v = find(row, false, options_.first_fit ? deadline - alone : -1);
+      const int v = find(row, false, options_.first_fit ? deadline - alone : -kInfinity);
       if (v < 0) return;
       const int p = choose_pack(v, row);
       if (p == kNoPack) return;

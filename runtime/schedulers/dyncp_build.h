@@ -14,6 +14,7 @@ struct BuildOptions {
   double patience = 1;     // share of the deadline that a single sequence may take
   bool best_fit = false;   // fill packs of single ranks one after the other instead of evenly
   bool first_fit = false;  // first group that meets the deadline instead of the least loaded one
+  double spread = 0;  // forests: the first tree's deadline is longer, the last's shorter by this
 };
 
 /// Packs with at most the returned number of packs a path (`microbatches` plus a multiple of the

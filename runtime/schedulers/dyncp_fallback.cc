@@ -74,7 +74,8 @@ std::vector<LoosePack> small_packs(const Instance& instance, int microbatches) {
   return packs;
 }
 
-// Exactly `microbatches` packs on the whole domain, each item in the fullest that has room.
+}  // namespace
+
 bool fill_whole_domain(Plan& plan, int microbatches) {
   const Instance& instance = plan.instance();
   const int top = instance.levels() - 1;
@@ -101,11 +102,12 @@ bool fill_whole_domain(Plan& plan, int microbatches) {
     }
   }
   plan.clear();
-  for (std::vector<int>& items : packs) plan.add_pack(0, std::move(items));
+  const std::vector<int>& roots = plan.tree().roots();
+  for (std::size_t p = 0; p < packs.size(); ++p) {
+    plan.add_pack(roots[p % roots.size()], std::move(packs[p]));
+  }
   return true;
 }
-
-}  // namespace
 
 bool place_somehow(Plan& plan) {
   const Instance& instance = plan.instance();

@@ -32,7 +32,7 @@ class Repair {
     if (tree_.is_forest()) {
       for (int root : tree_.roots()) {
         if (!equalize(root, count)) return false;
-        if (count == 0 && !steal(root)) return false;
+        if (count == 0 && !steal(root) && !(merge_beside(root) && steal(root))) return false;
         if (count > 1) return false;
       }
       return true;
@@ -60,8 +60,9 @@ class Repair {
     }
     int most = *std::max_element(counts.begin(), counts.end());
     for (std::size_t c = 0; c < children.size(); ++c) {
-      while (counts[c] < most && (increase_at_leaves(children[c]) || steal(children[c]) ||
-                                  increase_inside(children[c]))) {
+      while (counts[c] < most &&
+             (increase_at_leaves(children[c]) || steal(children[c]) ||
+              increase_inside(children[c]) || (merge_beside(children[c]) && steal(children[c])))) {
         ++counts[c];
       }
     }
@@ -149,6 +150,41 @@ class Repair {
     return true;
   }
 
+  // Makes a pack that steal(v) can take from: merges a pack of each child of the node, outside v's
+  // paths, whose path is then lightest. Path counts stay as they are.
+  bool merge_beside(int v) {
+    int best = -1;
+    double least = kInfinity;
+    for (int u = tree_.roots().front(); u < tree_.nodes(); ++u) {
+      if (tree_.contains(u, v) || tree_.contains(v, u)) continue;
+      const std::vector<int>& children = tree_.node(u).children;
+      Load load;
+      std::size_t count = 0;
+      int shortest = -1;
+      const bool all =
+          !children.empty() && std::all_of(children.begin(), children.end(), [&](int w) {
+            if (plan_.packs_on(w).empty()) return false;
+            const std::vector<int>& items = plan_.pack(lightest_pack(w)).items;
+            load += plan_.load_of(items, u);
+            count += items.size();
+            shortest = std::max(shortest, items.back());
+            return true;
+          });
+      if (!all || instance_.first_level(shortest) > tree_.node(v).level) continue;
+      if (!plan_.fits(load, static_cast<int>(count), u)) continue;
+      const double path = plan_.path(u) + plan_.time_of(load, u);
+      if (path < least) {
+        least = path;
+        best = u;
+      }
+    }
+    if (best < 0) return false;
+    std::vector<int> items;
+    for (int child : tree_.node(best).children) lift(child, items);
+    plan_.add_pack(best, std::move(items));
+    return true;
+  }
+
   bool can_increase_inside(int v) const {
     if (splittable_pack(v) >= 0) return true;
     const std::vector<int>& children = tree_.node(v).children;
@@ -188,14 +224,20 @@ class Repair {
     return true;
   }
 
-  // Takes one pack off every path below v. REQUIRES: each carries one.
-  void lift(int v, std::vector<int>& items) {
+  // Of the packs on v itself, by tokens; -1: there is none.
+  int lightest_pack(int v) const {
     int lightest = -1;
     for (int p : plan_.packs_on(v)) {
       if (lightest < 0 || plan_.pack(p).load.tokens < plan_.pack(lightest).load.tokens) {
         lightest = p;
       }
     }
+    return lightest;
+  }
+
+  // Takes one pack off every path below v. REQUIRES: each carries one.
+  void lift(int v, std::vector<int>& items) {
+    const int lightest = lightest_pack(v);
     if (lightest < 0) {
       for (int child : tree_.node(v).children) lift(child, items);
       return;

@@ -3,10 +3,15 @@
 // schedule that does not beat it gains nothing.
 #pragma once
 
+#include <cstddef>
+
 #include "reference/cost.h"
 #include "runtime/scheduler.h"
 
 namespace dyncp {
+
+/// Its time grows with sequences times packs: beyond this many sequences it may take seconds.
+inline constexpr std::size_t kQuickStaticBest = 4096;
 
 class StaticBest : public Scheduler {
  public:
