@@ -14,12 +14,16 @@
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/cost_options.h"
 #include "reference/error.h"
+#include "reference/optimum.h"
 #include "runtime/external_scheduler.h"
 #include "runtime/files.h"
 #include "runtime/schedule_format.h"
 #include "runtime/scheduler_protocol.h"
+#include "runtime/scheduler_quality.h"
 #include "runtime/scheduler_search.h"
+#include "runtime/tuned_scheduler.h"
 
 namespace dyncp {
 namespace {
@@ -36,6 +40,8 @@ struct Options {
   std::string group_policy = "aligned";
   std::string padding = "none";
   SearchOptions search;
+  CostOptions cost;
+  QualityOptions quality;
   std::string json;
   bool progress = false;
 };
@@ -79,18 +85,22 @@ std::string own_path() {
   return path;
 }
 
-Candidate candidate_of(const Options& options) {
+Candidate candidate_of(const Options& options, const DyncpOptions& tuning) {
   const int given = !options.name.empty() + !options.exec.empty() + !options.plugin.empty();
   if (given != 1) throw InvalidInput("check-scheduler needs one of NAME, --exec or --plugin");
   Candidate candidate;
   if (!options.name.empty()) {
-    const Scheduler& scheduler = find_scheduler(options.name);
-    candidate.title = fmt::format("{} - {}", scheduler.name(), scheduler.summary());
-    candidate.execution = scheduler.execution();
-    candidate.ask = ask_scheduler(scheduler);
-    candidate.reproducer = [&scheduler](const ScheduleProblem& problem) {
-      return fmt::format("dyncp schedule --scheduler {} {}", scheduler.name(),
-                         schedule_options(problem, scheduler.execution()));
+    const auto scheduler = tuned_scheduler(options.name, tuning);
+    candidate.title = fmt::format("{} - {}", scheduler->name(), scheduler->summary());
+    candidate.execution = scheduler->execution();
+    candidate.ask = [scheduler, ask = ask_scheduler(*scheduler)](const ScheduleProblem& problem) {
+      return ask(problem);
+    };
+    const std::string words = is_tunable(*scheduler) ? options.cost.words() : "";
+    candidate.reproducer = [scheduler, words](const ScheduleProblem& problem) {
+      return fmt::format("dyncp schedule --scheduler {} {}{}{}", scheduler->name(), words,
+                         words.empty() ? "" : " ",
+                         schedule_options(problem, scheduler->execution()));
     };
     return candidate;
   }
@@ -164,6 +174,72 @@ std::string print_finding(const SearchFinding& finding, const SearchReport& repo
   return text;
 }
 
+std::string of(const Spread& spread) {
+  return fmt::format("{:.3f} / {:.3f} / {:.3f}", spread.p50, spread.p99, spread.worst);
+}
+
+std::string print_quality(const QualityReport& quality, const Options& options,
+                          const Candidate& candidate) {
+  std::string text;
+  if (quality.over_bound.count > 0) {
+    text += fmt::format(
+        "quality   p50 / p99 / worst of {} (cost model {}): makespan over lower bound {}; the same "
+        "with a barrier after each microbatch {}\n",
+        counted(quality.over_bound.count, "case"), options.cost.cost, of(quality.over_bound),
+        of(quality.over_bound_barrier));
+    text += fmt::format(
+        "          means: idle {:.1f} % (with barriers {:.1f} %), padding {:.1f} %, {:.1f} "
+        "microbatches\n",
+        quality.idle_share.mean * 100, quality.idle_share_barrier.mean * 100,
+        quality.padding_waste.mean * 100, quality.microbatches.mean);
+    constexpr std::size_t kShort = 64;  // sequences; the JSON report has the longer ones
+    if (quality.worst.lengths.size() <= kShort) {
+      text += fmt::format("          worst: {}\n", candidate.reproducer(quality.worst));
+    }
+  }
+  if (quality.order_change.count > 0) {
+    text += fmt::format(
+        "order     shuffled lengths changed the makespan of {} by {:.2f} % on average, {:.2f} % at "
+        "most\n",
+        counted(quality.order_change.count, "case"), quality.order_change.mean * 100,
+        quality.order_change.worst * 100);
+  }
+  if (quality.over_optimum.count > 0) {
+    text += fmt::format(
+        "optimum   p50 / p99 / worst of {} of at most {} ranks and {} sequences: makespan over the "
+        "true optimum {}; with barriers {}\n",
+        counted(quality.over_optimum.count, "case"), kMaxOptimumRanks, kMaxOptimumSequences,
+        of(quality.over_optimum), of(quality.over_optimum_barrier));
+  }
+  if (quality.stopped) text += "          pricing ended early, at an answer that failed\n";
+  return text;
+}
+
+nlohmann::json quality_to_json(const QualityReport& quality, const Options& options) {
+  const auto json = [](const Spread& spread) {
+    return nlohmann::json{{"count", spread.count},
+                          {"mean", spread.mean},
+                          {"p50", spread.p50},
+                          {"p99", spread.p99},
+                          {"worst", spread.worst}};
+  };
+  return {
+      {"cost_model", options.cost.cost},
+      {"asked", quality.asked},
+      {"makespan_over_bound", json(quality.over_bound)},
+      {"worst", quality.over_bound.count > 0 ? problem_to_json(quality.worst) : nlohmann::json()},
+      {"makespan_over_bound_barrier", json(quality.over_bound_barrier)},
+      {"idle_share", json(quality.idle_share)},
+      {"idle_share_barrier", json(quality.idle_share_barrier)},
+      {"padding_waste", json(quality.padding_waste)},
+      {"microbatches", json(quality.microbatches)},
+      {"order_change", json(quality.order_change)},
+      {"small_asked", quality.small_asked},
+      {"makespan_over_optimum", json(quality.over_optimum)},
+      {"makespan_over_optimum_barrier", json(quality.over_optimum_barrier)},
+      {"stopped_early", quality.stopped}};
+}
+
 nlohmann::json report_to_json(const SearchReport& report, const Options& options,
                               const Candidate& candidate, const std::vector<int>& ranks) {
   nlohmann::json json;
@@ -206,7 +282,8 @@ nlohmann::json report_to_json(const SearchReport& report, const Options& options
 }
 
 int check_scheduler(Options options) {
-  const Candidate candidate = candidate_of(options);
+  const DyncpOptions tuning = options.cost.parse();
+  const Candidate candidate = candidate_of(options, tuning);
   parse_ranks(options.ranks, options.domain);
   options.domain.execution =
       options.execution.empty() ? candidate.execution : parse_execution(options.execution);
@@ -229,6 +306,12 @@ int check_scheduler(Options options) {
   say("families  {}\n", join(source.families()));
 
   const SearchReport report = search_scheduler(candidate.ask, options.domain, options.search);
+  QualityReport quality;
+  if (!report.stopped) {
+    options.quality.seed = options.search.seed;
+    options.quality.cost = tuning.cost;
+    quality = measure_quality(candidate.ask, options.domain, options.quality);
+  }
 
   say("answers   {} schedules ({} with a CP group above size 1, {} with mixed sizes), {} right "
       "refusals{}\n",
@@ -236,16 +319,25 @@ int check_scheduler(Options options) {
       report.refused_undecided > 0
           ? fmt::format(", {} refusals of instances nobody decided", report.refused_undecided)
           : std::string());
+  std::size_t nondeterministic = 0;
+  for (const SearchFinding& finding : report.findings) {
+    if (finding.rule == "deterministic") nondeterministic = static_cast<std::size_t>(finding.cases);
+  }
+  say("repeated  asked twice, {} of {} gave one answer\n",
+      report.cases - static_cast<std::int64_t>(nondeterministic),
+      counted(static_cast<std::size_t>(report.cases), "case"));
   if (report.stopped) {
     say("stopped   after {} hangs, crashes and malformed answers\n",
         options.search.failures_at_most);
   }
+  say("{}", print_quality(quality, options, candidate));
   for (const SearchFinding& finding : report.findings) {
     say("{}", print_finding(finding, report, candidate));
   }
   if (!options.json.empty()) {
-    write_file(options.json,
-               report_to_json(report, options, candidate, source.ranks()).dump(1) + "\n");
+    nlohmann::json json = report_to_json(report, options, candidate, source.ranks());
+    json["quality"] = quality_to_json(quality, options);
+    write_file(options.json, json.dump(1) + "\n");
   }
   const std::string mistrusted = report.mistrusted();
   const bool failed = !report.findings.empty();
@@ -290,6 +382,15 @@ void add_check_scheduler_command(CLI::App& app, int& exit_code) {
   command->add_option("--seed", options->search.seed, "everything derives from it");
   command->add_flag("--shrink-max-tokens", options->search.shrink_max_tokens,
                     "shrink the tokens per rank too");
+  options->cost.add_options(*command);
+  command
+      ->add_option("--quality-cases", options->quality.cases,
+                   "cases whose schedules are also priced against lower bounds")
+      ->type_name("(100)");
+  command
+      ->add_option("--optimum-cases", options->quality.small_cases,
+                   "small cases whose schedules are priced against the true optimum")
+      ->type_name("(50)");
   command->add_option("--json", options->json, "write the report to this file");
   command->add_flag("--progress", options->progress, "show progress on standard error");
   command->callback([options, &exit_code] { exit_code = check_scheduler(*options); });

@@ -2,12 +2,14 @@
 // several schedulers over length sets and rank domains. docs/schedule.md.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/case_options.h"
 #include "cli/commands.h"
+#include "cli/cost_options.h"
 #include "reference/cost.h"
 #include "reference/error.h"
 #include "reference/schedule_check.h"
@@ -16,8 +18,9 @@
 #include "runtime/lengths.h"
 #include "runtime/schedule_compare.h"
 #include "runtime/schedule_format.h"
-#include "runtime/scheduler.h"
+#include "runtime/schedulers/static_best.h"
 #include "runtime/timeline.h"
+#include "runtime/tuned_scheduler.h"
 
 namespace dyncp {
 namespace {
@@ -28,8 +31,7 @@ constexpr std::int64_t kDrawn = 1024;
 struct Options {
   ProblemWords words;
   Problem problem;  // from the words; without --lengths and --ranks, which --compare reads as lists
-  std::string cost = "flat";
-  std::string barrier = "none";
+  CostOptions cost;
   std::string json;   // "-" = standard output, instead of the table
   std::string trace;  // Chrome trace
   // --compare
@@ -40,19 +42,6 @@ struct Options {
   int draws = 20;
   std::string html;
 };
-
-CostModel cost_of(const std::string& name) {
-  if (name == "flat") return CostModel::flat();
-  if (name == "two-tier") return CostModel::two_tier();
-  if (name == "quadratic") return CostModel::quadratic();
-  throw InvalidInput("unknown cost model '" + name + "': expected flat, two-tier or quadratic");
-}
-
-Barrier barrier_of(const std::string& name) {
-  if (name == "none") return Barrier::kNone;
-  if (name == "microbatch") return Barrier::kMicrobatch;
-  throw InvalidInput("unknown barrier '" + name + "': expected none or microbatch");
-}
 
 std::vector<std::string> split_names(const std::string& text) {
   std::vector<std::string> names;
@@ -82,8 +71,10 @@ int compare(const Options& options) {
   if (options.per_rank < 0) throw InvalidInput("--per-rank must be 0 or more");
   request.draws = options.draws;
   request.seed = options.problem.seed;
-  request.cost = cost_of(options.cost);
-  request.cost_name = options.cost;
+  const DyncpOptions tuning = options.cost.parse();
+  request.cost = tuning.cost;
+  request.cost_name = options.cost.cost;
+  request.effort = tuning.effort;
   const Comparison comparison = compare_schedulers(request);
   if (!options.json.empty() && options.json != "-") {
     write_file(options.json, comparison_to_json(comparison));
@@ -93,24 +84,59 @@ int compare(const Options& options) {
   return 0;
 }
 
+double over(double time, double base) { return base > 0 ? time / base : 1.0; }
+
+// What static CP would take. Only pack execution: neither baseline knows another.
+void tell_static_rivals(ScheduleProblem problem, double makespan, const DyncpOptions& tuning) {
+  problem.execution = Execution::kPack;
+  for (const char* name : {"static-packing", "static-best"}) {
+    const auto rival = tuned_scheduler(name, tuning);
+    if (is_tunable(*rival) && problem.lengths.size() > kQuickStaticBest) continue;
+    std::string said = "has no valid schedule";
+    try {
+      const Schedule fixed = rival->schedule(problem);
+      if (check_schedule(problem, fixed).empty()) {
+        const double time = simulated_makespan(problem, fixed, tuning.cost, tuning.barrier);
+        said = fmt::format("{:.0f} us, {:.3f} times as long", time, over(time, makespan));
+      }
+    } catch (const Infeasible&) {
+      // It has no answer here.
+    }
+    say("beside it {} (one CP size for the batch): {}\n", name, said);
+  }
+}
+
+nlohmann::json certificate_of(const ScheduleQuality& quality, const CostOptions& options) {
+  return {{"makespan", quality.makespan},
+          {"lower_bound", quality.lower_bound},
+          {"ratio", over(quality.makespan, quality.lower_bound)},
+          {"cost", options.cost},
+          {"barrier", options.barrier}};
+}
+
 int schedule(const Options& options) {
-  const CostModel cost = cost_of(options.cost);
-  const Barrier barrier = barrier_of(options.barrier);
+  const DyncpOptions tuning = options.cost.parse();
   const ScheduleProblem problem = options.problem.schedule_problem();
-  const Scheduler& scheduler = find_scheduler(
-      options.problem.scheduler.empty() ? kDefaultScheduler : options.problem.scheduler);
-  const Schedule answer = scheduler.schedule(problem);
+  const auto scheduler = tuned_scheduler(
+      options.problem.scheduler.empty() ? kDefaultScheduler : options.problem.scheduler, tuning);
+  const Schedule answer = scheduler->schedule(problem);
   const std::vector<Violation> violations = check_schedule(problem, answer);
+  ScheduleQuality quality;
+  nlohmann::json json = schedule_to_json(problem, answer);
+  if (violations.empty()) {
+    quality = schedule_quality(problem, answer, tuning.cost, tuning.barrier);
+    json["certificate"] = certificate_of(quality, options.cost);
+  }
   const bool json_only = options.json == "-";
   if (json_only) {
-    say("{}\n", schedule_to_json(problem, answer).dump());
+    say("{}\n", json.dump());
   } else {
-    say("{}: {}\n{}", scheduler.name(), scheduler.summary(),
+    say("{}: {}\n{}", scheduler->name(), scheduler->summary(),
         format_schedule_table(problem, answer));
-    const std::string json = schedule_to_json(problem, answer).dump();
+    const std::string text = json.dump();
     constexpr std::size_t kShort = 4096;  // bytes that a person still reads
-    if (json.size() <= kShort) say("{}\n", json);
-    if (!options.json.empty()) write_file(options.json, json + "\n");
+    if (text.size() <= kShort) say("{}\n", text);
+    if (!options.json.empty()) write_file(options.json, text + "\n");
   }
   if (!violations.empty()) {
     for (const Violation& violation : violations) {
@@ -125,20 +151,17 @@ int schedule(const Options& options) {
     return 1;
   }
   if (!options.trace.empty()) {
-    write_file(options.trace, chrome_trace(problem, answer, cost, barrier));
+    write_file(options.trace, chrome_trace(problem, answer, tuning.cost, tuning.barrier));
   }
-  if (!json_only) {
-    const ScheduleQuality quality = schedule_quality(problem, answer, cost, barrier);
-    say("valid; makespan {:.0f} us, lower bound {:.0f} us, ratio {:.3f} (cost model {}, barrier "
-        "{}: "
-        "simulated)\n",
-        quality.makespan, quality.lower_bound,
-        quality.lower_bound > 0 ? quality.makespan / quality.lower_bound : 1.0, options.cost,
-        options.barrier);
-    say("idle {:.1f} %, padding {:.1f} %, efficiency {:.3f} (Megatron's figure: quadratic work "
-        "only)\n",
-        quality.idle_share * 100, quality.padding_waste * 100, quality.efficiency);
-  }
+  if (json_only) return 0;
+  say("valid; makespan {:.0f} us, lower bound {:.0f} us, ratio {:.3f} (cost model {}, barrier {}: "
+      "simulated)\n",
+      quality.makespan, quality.lower_bound, over(quality.makespan, quality.lower_bound),
+      options.cost.cost, options.cost.barrier);
+  say("idle {:.1f} %, padding {:.1f} %, efficiency {:.3f} (Megatron's figure: quadratic work "
+      "only)\n",
+      quality.idle_share * 100, quality.padding_waste * 100, quality.efficiency);
+  tell_static_rivals(problem, quality.makespan, tuning);
   return 0;
 }
 
@@ -158,8 +181,7 @@ void add_schedule_command(CLI::App& app, int& exit_code) {
   command->add_option("--ranks", options->ranks, "ranks of the domain; with --compare a list")
       ->delimiter(',')
       ->type_name("(8)");
-  command->add_option("--cost", options->cost, "flat, two-tier or quadratic")->type_name("(flat)");
-  command->add_option("--barrier", options->barrier, "none or microbatch")->type_name("(none)");
+  options->cost.add_options(*command);
   command->add_option("--json", options->json, "write JSON; without FILE instead of the table")
       ->expected(0, 1)
       ->default_str("-")

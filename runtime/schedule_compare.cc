@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "reference/error.h"
 #include "reference/schedule_check.h"
 #include "runtime/chart_js.h"
+#include "runtime/cost_file.h"
 #include "runtime/report.h"
 #include "runtime/timeline.h"
 
@@ -50,17 +52,6 @@ std::int64_t longest_that_fits(const ScheduleProblem& problem) {
   return capacity / multiple * multiple;
 }
 
-Spread spread_of(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    const auto index =
-        static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-    return values[std::max<std::size_t>(index, 1) - 1];
-  };
-  return {at(0.5), at(0.99), values.back()};
-}
-
 std::optional<Schedule> answer(const Scheduler& scheduler, const ScheduleProblem& problem) {
   try {
     return scheduler.schedule(problem);
@@ -74,8 +65,25 @@ ScheduleProblem with_execution(ScheduleProblem problem, const Scheduler& schedul
   return problem;
 }
 
+// A scheduler that is compared, made for either objective.
+struct Contender {
+  std::shared_ptr<const Scheduler> event;    // no barrier
+  std::shared_ptr<const Scheduler> barrier;  // the same object when the objective does not matter
+};
+
+Contender contender_of(const std::string& name, const CompareOptions& options) {
+  Contender contender;
+  contender.event = tuned_scheduler(name, {options.cost, Barrier::kNone, options.effort});
+  contender.barrier = contender.event;
+  if (is_tunable(*contender.event)) {
+    contender.barrier = tuned_scheduler(name, {options.cost, Barrier::kMicrobatch, options.effort});
+  }
+  return contender;
+}
+
 CompareRow run_row(const CompareOptions& options, const LengthSet& set, int ranks,
-                   const Scheduler& scheduler, const std::vector<ScheduleProblem>& draws) {
+                   const Contender& contender, const std::vector<ScheduleProblem>& draws) {
+  const Scheduler& scheduler = *contender.event;
   CompareRow row;
   row.set = set.name;
   row.ranks = ranks;
@@ -86,11 +94,14 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
     const ScheduleProblem problem = with_execution(drawn, scheduler);
     ++row.draws;
     const std::optional<Schedule> schedule = answer(scheduler, problem);
-    if (!schedule) {
+    const std::optional<Schedule> with_meetings =
+        contender.barrier == contender.event ? schedule : answer(*contender.barrier, problem);
+    if (!schedule || !with_meetings) {
       ++row.refused;
       continue;
     }
-    const std::vector<Violation> violations = check_schedule(problem, *schedule);
+    std::vector<Violation> violations = check_schedule(problem, *schedule);
+    if (violations.empty()) violations = check_schedule(problem, *with_meetings);
     if (!violations.empty()) {
       if (row.invalid++ == 0) row.first_violation = violations.front().sentence;
       continue;
@@ -98,7 +109,7 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
     const ScheduleQuality quality =
         schedule_quality(problem, *schedule, options.cost, Barrier::kNone);
     const double with_barrier =
-        simulated_makespan(problem, *schedule, options.cost, Barrier::kMicrobatch);
+        simulated_makespan(problem, *with_meetings, options.cost, Barrier::kMicrobatch);
     if (quality.lower_bound > 0) {
       event.push_back(quality.makespan / quality.lower_bound);
       barrier.push_back(with_barrier / quality.lower_bound);
@@ -126,8 +137,8 @@ CompareRow run_row(const CompareOptions& options, const LengthSet& set, int rank
     row.padding_waste /= valid;
     row.microbatches /= valid;
   }
-  row.over_bound = spread_of(event);
-  row.over_bound_barrier = spread_of(barrier);
+  row.over_bound = spread_of(std::move(event));
+  row.over_bound_barrier = spread_of(std::move(barrier));
   return row;
 }
 
@@ -135,20 +146,21 @@ std::string conditions(const CompareOptions& options) {
   const ScheduleProblem& p = options.prototype;
   return fmt::format(
       "{} tokens a rank, padding {}, group policy {}, min_cp {}, tensor_parallel {}, "
-      "microbatch_multiple {}; {}, seed {}; cost model {} (simulated, not measured)",
+      "microbatch_multiple {}; {}, seed {}; cost model {}, effort {} (simulated, not measured)",
       p.max_tokens_per_rank, to_string(p.padding), to_string(p.group_policy), p.min_cp,
       p.tensor_parallel, p.microbatch_multiple,
       options.sequences_per_rank == 0 ? "each set as one batch"
                                       : fmt::format("{} draws of {} sequences a rank",
                                                     options.draws, options.sequences_per_rank),
-      options.seed, options.cost_name);
+      options.seed, options.cost_name, to_string(options.effort));
 }
 
 constexpr std::string_view kMeaning =
     "bound = makespan / lower bound (1 = cannot be better): median, 99th percentile, worst; "
-    "barrier = the same when all ranks meet after each microbatch; order = most by which shuffling "
-    "the "
-    "input changed the makespan.";
+    "barrier = the same when all ranks meet after each microbatch, of a schedule made for that "
+    "where "
+    "the scheduler can (dyncp, static-best); order = most by which shuffling the input changed the "
+    "makespan.";
 
 // Where the best dynamic schedule gains less than 1 % over the best static one.
 std::vector<std::string> no_gain_lines(const Comparison& comparison) {
@@ -223,8 +235,8 @@ Comparison compare_schedulers(const CompareOptions& options) {
   if (options.sets.empty()) throw InvalidInput("no lengths to compare schedulers on");
   if (options.ranks.empty()) throw InvalidInput("no rank domain to compare schedulers on");
   if (options.draws < 1) throw InvalidInput("--draws must be at least 1");
-  std::vector<const Scheduler*> chosen;
-  for (const std::string& name : options.schedulers) chosen.push_back(&find_scheduler(name));
+  std::vector<Contender> chosen;
+  for (const std::string& name : options.schedulers) chosen.push_back(contender_of(name, options));
 
   Comparison comparison;
   comparison.options = options;
@@ -248,8 +260,9 @@ Comparison compare_schedulers(const CompareOptions& options) {
         }
         draws.push_back(problem);
       }
-      for (const Scheduler* scheduler : chosen) {
-        comparison.rows.push_back(run_row(options, set, ranks, *scheduler, draws));
+      for (const Contender& contender : chosen) {
+        const Scheduler* scheduler = contender.event.get();
+        comparison.rows.push_back(run_row(options, set, ranks, contender, draws));
         if (&set != &options.sets.front() || ranks != options.ranks.front()) continue;
         const ScheduleProblem first = with_execution(draws.front(), *scheduler);
         const std::optional<Schedule> schedule = answer(*scheduler, first);
@@ -307,6 +320,7 @@ std::string comparison_to_json(const Comparison& comparison) {
   for (const CompareRow& row : comparison.rows) rows.push_back(row_to_json(row));
   return json{{"conditions", conditions(comparison.options)},
               {"cost_model", comparison.options.cost_name},
+              {"cost_parameters", json::parse(print_cost_model(comparison.options.cost))},
               {"rows", std::move(rows)},
               {"no_gain", no_gain_lines(comparison)}}
              .dump(2) +

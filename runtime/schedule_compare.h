@@ -9,7 +9,8 @@
 
 #include "reference/cost.h"
 #include "runtime/check.h"
-#include "runtime/scheduler.h"
+#include "runtime/spread.h"
+#include "runtime/tuned_scheduler.h"
 
 namespace dyncp {
 
@@ -22,15 +23,9 @@ struct CompareOptions {
       8;  // a draw takes this many a rank; 0 = the whole set, one draw
   int draws = 20;
   std::uint64_t seed = 1;
-  CostModel cost;
-  std::string cost_name = "flat";
-};
-
-/// The middle, the 99th percentile and the worst of some figure over the draws; 0 without draws.
-struct Spread {
-  double p50 = 0;
-  double p99 = 0;
-  double worst = 0;
+  CostModel cost;                  // judges all, and is what tunable schedulers are told
+  std::string cost_name = "flat";  // as the user gave it
+  Effort effort = Effort::kDefault;
 };
 
 /// One scheduler on one length set and domain. Figures are over the draws it answered validly.
@@ -43,7 +38,8 @@ struct CompareRow {
   int invalid = 0;  // its schedule broke a rule
   std::string first_violation;
   Spread over_bound;             // makespan / lower bound, event-driven
-  Spread over_bound_barrier;     // the same when ranks meet between microbatches
+  Spread over_bound_barrier;     // the same when ranks meet between microbatches; tunable
+                                 // schedulers answer once more, for this objective
   double mean_makespan = 0;      // us of the cost model, event-driven
   double idle_share = 0;         // mean
   double padding_waste = 0;      // mean

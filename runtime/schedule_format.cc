@@ -249,7 +249,7 @@ ScheduleProblem problem_from_json(const json& object) {
     } else if (key == "padded") {
       padded = &read_array(value, "lengths", key);
     } else if (key != "microbatches" && key != "sample_id_groups" && key != "version" &&
-               key != "id") {
+               key != "id" && key != "certificate") {
       throw InvalidInput(fmt::format("problem: unknown field \"{}\"", key));
     }
   }

@@ -29,8 +29,8 @@ std::string format_schedule_table(const ScheduleProblem& problem, const Schedule
 nlohmann::json problem_to_json(const ScheduleProblem& problem);
 
 /// Inverse of problem_to_json. "real", "ranks" and "max_tokens_per_rank" must be there, the others
-/// have the defaults of ScheduleProblem. The forms of a schedule, "version" and "id" may stand
-/// beside them. Throws InvalidInput naming the field: missing, unknown, of another type, out of
+/// have the defaults of ScheduleProblem. The forms of a schedule, "version", "id" and "certificate"
+/// may stand beside them. Throws InvalidInput naming the field: missing, unknown, of another type, out of
 /// range (require_valid), or "padded" that disagrees with the padding rule.
 ScheduleProblem problem_from_json(const nlohmann::json& json);
 
