@@ -95,6 +95,20 @@ std::vector<Document> batch_documents(const DocumentSource& source, const DataOp
   return documents;
 }
 
+RankBatch single_rank_batch(const std::vector<Document>& documents) {
+  RankBatch batch;
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const int id = static_cast<int>(i);
+    const auto length = static_cast<std::int64_t>(documents[i].tokens.size());
+    batch.microbatches.push_back(pack_documents({{id, &documents[i], length}}, {0, 1}, 0));
+    batch.indices.push_back(id);
+    ++batch.cp_sizes[1];
+    batch.real_tokens += length;
+    batch.padded_tokens += length;
+  }
+  return batch;
+}
+
 DataIterator::DataIterator(Transport& transport, const DocumentSource& source,
                            const DataOptions& options)
     : transport_(transport), source_(source), options_(options) {
@@ -117,9 +131,14 @@ RankBatch DataIterator::batch(std::int64_t n) const {
   };
   RankBatch batch;
   for (const std::int64_t length : plan.problem.lengths) batch.real_tokens += length;
+  int next_index = 0;
   for (const Microbatch& microbatch : plan.schedule.microbatches) {
+    const int index = next_index;
     for (const Assignment& assignment : microbatch) {
       const CpGroup& group = assignment.group;
+      const bool packed = plan.problem.execution == Execution::kPack;
+      const int runs = packed ? 1 : static_cast<int>(assignment.sequences.size());
+      next_index = std::max(next_index, index + runs);
       ++batch.cp_sizes[group.size];
       for (int id : assignment.sequences) batch.padded_tokens += padded_length(id, group.size);
       if (!group.contains(rank)) continue;
@@ -127,12 +146,11 @@ RankBatch DataIterator::batch(std::int64_t n) const {
       for (int id : assignment.sequences) {
         entries.push_back({id, &documents.at(id), padded_length(id, group.size)});
       }
-      if (plan.problem.execution == Execution::kPack) {
-        batch.microbatches.push_back(pack_documents(entries, group, rank, options_.contract));
-        continue;
-      }
-      for (const PackEntry& entry : entries) {
-        batch.microbatches.push_back(pack_documents({entry}, group, rank, options_.contract));
+      for (int run = 0; run < runs; ++run) {
+        const std::vector<PackEntry> here =
+            packed ? entries : std::vector<PackEntry>{entries[static_cast<std::size_t>(run)]};
+        batch.microbatches.push_back(pack_documents(here, group, rank, options_.contract));
+        batch.indices.push_back(index + run);
       }
     }
   }

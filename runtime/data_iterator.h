@@ -83,11 +83,17 @@ BatchPlan make_batch_plan(const DataOptions& options, int ranks,
 /// One rank's part of a global batch.
 struct RankBatch {
   std::vector<PackedMicrobatch> microbatches;  // in the order they run
+  /// Number of each microbatch in the whole schedule: the same on all members of its group, which
+  /// may run different numbers of microbatches when sequences run one at a time.
+  std::vector<int> indices;
   // Of the whole batch, the same on every rank.
   std::map<int, std::int64_t> cp_sizes;  // CP size -> groups that ran, over all microbatches
   std::int64_t real_tokens = 0;
   std::int64_t padded_tokens = 0;
 };
+
+/// The documents as a batch of a single rank: CP off, one document a microbatch, no padding.
+RankBatch single_rank_batch(const std::vector<Document>& documents);
 
 class DataIterator {
  public:
